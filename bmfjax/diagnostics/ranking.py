@@ -45,8 +45,7 @@ def recall_at(scores, training, held_out, k: int = 10) -> float:
             f"scores {scores.shape}, training {training.shape} and held_out {held_out.shape} do "
             "not fit; give two (rows, columns) matrices and a column for every row"
         )
-    if training.dtype.kind == "f" and np.isnan(training).any():
-        raise InputError("training has NaN; give True for the ones that were seen, False elsewhere")
+    _refuse_nan("training", training)
     whole("k", k)
     if np.isnan(scores).any():
         raise InputError("scores have NaN, which has no rank; give a number for every entry")
@@ -78,7 +77,8 @@ def ranking_scores(scores, relevance, k: int = 10, *, seen=None) -> dict[str, fl
         What columns are ranked by in each row, the highest first: expected ratings, or
         probabilities.
     relevance : (rows, columns) bool or float
-        What a column is worth in each row, at least 0, such as ones or stars that were held out.
+        What a column is worth in each row, at least 0, such as ones or stars that were held out;
+        of what was seen it is not looked at.
     k : int
     seen : (rows, columns) bool, optional
         Columns that are not ranked, such as those in the training data.
@@ -104,16 +104,18 @@ def ranking_scores(scores, relevance, k: int = 10, *, seen=None) -> dict[str, fl
     {'precision': 0.5, 'recall': 0.5, 'ndcg': 0.387, 'rows': 1}
     """
     scores, worth = np.asarray(scores, float), np.asarray(relevance, float)
-    hidden = np.zeros(scores.shape, bool) if seen is None else np.asarray(seen, bool)
+    hidden = np.zeros(scores.shape, bool) if seen is None else np.asarray(seen)
     whole("k", k)
     if scores.ndim != 2 or worth.shape != scores.shape or hidden.shape != scores.shape:
         raise InputError(
             f"scores {scores.shape}, relevance {worth.shape} and seen {hidden.shape} do not fit; "
             "give matrices of one shape (rows, columns)"
         )
+    _refuse_nan("seen", hidden)
+    hidden = hidden.astype(bool)
+    worth = np.where(hidden, 0.0, worth)
     if np.isnan(scores).any() or not (worth >= 0).all():
         raise InputError("scores or relevance have NaN, or relevance is negative; give numbers")
-    worth = np.where(hidden, 0.0, worth)
     rows = worth.any(1)
     if not rows.any():
         raise InputError("nothing is relevant; give at least one entry that is worth more than 0")
@@ -128,6 +130,11 @@ def ranking_scores(scores, relevance, k: int = 10, *, seen=None) -> dict[str, fl
         "ndcg": float((first @ discount / (best @ discount)).mean()),
         "rows": int(rows.sum()),
     }
+
+
+def _refuse_nan(name, seen) -> None:
+    if seen.dtype.kind == "f" and np.isnan(seen).any():
+        raise InputError(f"{name} has NaN; give True for the ones that were seen, False elsewhere")
 
 
 def _expected_at(ranked, worth, k) -> np.ndarray:

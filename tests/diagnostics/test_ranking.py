@@ -111,6 +111,8 @@ def test_ranking_scores_are_those_of_their_definition():
     rows = [i for i in range(9) if (worth * ~seen)[i].any()]
     expected = np.mean([by_definition(scores[i], worth[i], seen[i], 4) for i in rows], axis=0)
     found = ranking_scores(scores, worth, 4, seen=seen)
+    # What was seen may be worth anything.
+    assert found == ranking_scores(scores, np.where(seen, np.nan, worth), 4, seen=1.0 * seen)
     assert found.pop("rows") == len(rows) < 9
     np.testing.assert_allclose(list(found.values()), expected, rtol=1e-12)
     np.testing.assert_allclose(
@@ -137,6 +139,8 @@ def test_ties_count_as_they_would_by_chance():
         ([[1, -1]], {}, "relevance is negative"),
         ([[0, 0]], {}, "nothing is relevant"),
         ([[1, 0]], {"seen": [[True, False]]}, "nothing is relevant"),
+        ([[1, 0]], {"seen": [[0.0, np.nan]]}, "seen has NaN; give True for the ones that were"),
+        ([[1, np.nan]], {}, "relevance have NaN"),
         ([[1, 0]], {"k": 0}, "k is 0"),
     ],
 )
