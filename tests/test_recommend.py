@@ -120,8 +120,25 @@ def test_similar_items_are_rated_alike_by_users():
     np.testing.assert_allclose(found["correlation"], alike.mean(0)[order], atol=1e-4)
     np.testing.assert_allclose(found["lower"], np.quantile(alike, 0.1, axis=0)[order], atol=1e-4)
     assert len(fit.similar_items()) == 6 * 5 and set(found["item"]) == {"Heat"}
+    none = fit.similar_items([])
+    assert none.columns.equals(found.columns) and not len(none)
     with pytest.raises(InputError, match=r"item 'Het' is not .*; the closest are 'Heat'"):
         fit.similar_items("Het")
+
+
+def test_no_correlation_is_told_where_there_is_none():
+    """Of an item of which the factors say nothing, and of a fit of one user."""
+    fit = put_together("pmf")
+    basis = fit.basis_draws.copy()
+    basis[:, :, 2] = 0
+    fit = dataclasses.replace(fit, basis_draws=basis)
+    found = fit.similar_items("Heat")
+    assert found["similar"].iloc[-1] == "Alien" and len(found) == 5
+    assert found.iloc[-1, 2:].isna().all() and found.iloc[:-1, 2:].notna().all(None)
+    data = bmfjax.Ratings([0] * 6, range(6), [1.0, 2.0, 3.0, 4.0, 5.0, 1.0], column_names=FILMS)
+    one = dataclasses.replace(fit, data=data, usage_draws=fit.usage_draws[:, :, :1])
+    with pytest.raises(InputError, match="the fit has one row, and correlations are over rows"):
+        one.similar_items("Heat")
 
 
 @pytest.mark.parametrize("model", ["pmf", "probit"])

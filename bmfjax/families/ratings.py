@@ -432,12 +432,14 @@ class RatingsFit(NumbersFit):
         -------
         pandas.DataFrame
             `item`, `similar`; `correlation`, posterior mean of the correlation over the users of
-            what the factors say of the two items, without effects; `lower` and `upper`.
+            what the factors say of the two items, without effects; `lower` and `upper`. NaN for an
+            item of which they say the same of all users.
 
         Raises
         ------
         InputError
-            For an item that there is not, naming the closest ones, and for options out of range.
+            For an item that there is not, naming the closest ones, options out of range, and a fit
+            of one user.
         """
         return similar(self, item, k, level=level, positions=positions)
 

@@ -20,6 +20,8 @@ from bmfjax.posterior.selection import found_names
 #: What items are put in order by: the column of the table that it is.
 ORDERS = {"mean": "mean", "quantile": "lower", "probability": "probability"}
 COLUMNS = ("user", "item", "mean", "sd", "lower", "upper", "probability")
+#: Those of the table of similar items.
+ALIKE = ("item", "similar", "correlation", "lower", "upper")
 #: How far up the scale a rating must be to count, where no number is given: 4 of 1 to 5 stars.
 HIGH = 0.75
 #: Draws by which candidates are chosen from many items, and candidates beyond twice what is asked.
@@ -283,33 +285,38 @@ def similar(fit, items, k: int, *, level: float, positions: bool) -> pd.DataFram
     """Return the table of `bmfjax.Fit.similar_items`."""
     k = checks.whole("k", k)
     cells.check_level(level)
+    if fit.data.num_rows < 2:
+        raise InputError("the fit has one row, and correlations are over rows; fit more of them")
     at = positions_of(items, fit.data, "column", positions)
-    names, parts = np.array(fit.data.column_names, object), []
+    names, vectors = np.array(fit.data.column_names, object), _unit_vectors(fit)
+    parts = [pd.DataFrame(columns=ALIKE)] if not len(at) else []
     for item in at:
-        alike = _correlations(fit, item)
-        mean = alike.mean(0)
-        mean[item] = -np.inf
-        best = np.argsort(-mean, kind="stable")[: min(k, len(mean) - 1)]
-        lower, upper = np.quantile(alike[:, best], cells.tails(level), axis=0)
-        found = {"item": names[item], "similar": names[best], "correlation": mean[best]}
-        parts.append(pd.DataFrame(found | {"lower": lower, "upper": upper}))
+        alike = np.clip((vectors @ vectors[:, item, :, None])[..., 0], -1.0, 1.0)
+        mean = alike.mean(0, dtype=float)
+        best = np.argsort(-mean, kind="stable")  # NaN last
+        best = best[best != item][:k]
+        lower, upper = np.quantile(alike[:, best].astype(float), cells.tails(level), axis=0)
+        columns = (names[item], names[best], mean[best], lower, upper)
+        parts.append(pd.DataFrame(dict(zip(ALIKE, columns, strict=True))))
     return pd.concat(parts, ignore_index=True)
 
 
-def _correlations(fit, item: int) -> np.ndarray:
-    """Return how the fits of an item and of all others go together over rows: (draw, item).
+def _unit_vectors(fit) -> np.ndarray:
+    """Return vectors (draw, item, axis) of length one, whose products are correlations over rows.
 
-    It is the same for factors that are turned or scaled, as the correlation over rows of
-    ``usage @ basis.T`` is.
+    It is the fits ``usage @ basis.T`` that are correlated, so that factors may be turned or scaled.
+    An item of which these are the same in all rows has NaN.
     """
-    found = np.empty((_num_draws(fit), fit.data.num_columns))
+    rows, columns = fit.data.shape
+    found = np.empty((_num_draws(fit), columns, min(rows, fit.rank)), np.float32)
     for draw, one in enumerate(found):
         at = divmod(draw, fit.usage_draws.shape[1])
-        usage, basis = fit.usage_draws[at].astype(float), fit.basis_draws[at].astype(float)
-        usage = usage - usage.mean(0)
-        products = basis @ (usage.T @ usage)
-        size = np.sqrt(np.einsum("jk,jk->j", products, basis))
-        one[:] = products @ basis[item] / np.maximum(size * size[item], np.finfo(float).tiny)
+        usage = fit.usage_draws[at].astype(float)
+        # Usage is an orthonormal matrix times this, which alone tells lengths and angles.
+        axes = np.linalg.qr(usage - usage.mean(0), mode="r")
+        fits = fit.basis_draws[at] @ axes.T
+        size = np.linalg.norm(fits, axis=1, keepdims=True)
+        one[:] = fits / np.where(size > 0, size, np.nan)
     return found
 
 
