@@ -539,11 +539,11 @@ class MFImputer(OneToOneFeatureMixin, _Factorisation):
             Observed entries as they are, and posterior means of the others.
         """
         check_is_fitted(self)
-        data = self._read(X, reset=False)
-        filled = np.array(data.dense(np.float64))
+        known = self._validated(X, False, dtype=np.float64, ensure_all_finite="allow-nan")
+        filled = np.array(known)
         i, j = np.nonzero(np.isnan(filled))
         if len(i):
-            filled[i, j] = self.fit_.given_new(data).predict_cells(i, j, positions=True)
+            filled[i, j] = self.fit_.given_new(known).predict_cells(i, j, positions=True)
         return filled
 
 

@@ -150,6 +150,13 @@ def test_new_lines_are_rated_by_names(model):
     assert one.column_names == FILMS and one.row_names == ("new row",)
     two = _matrix({"ann": {"Fargo": 1.0}, "bob": {"Heat": value}}, fit, "rows")
     assert two.row_names == ("ann", "bob") and two.dense()[1, 0] == value
+    for none in (
+        _matrix({"ann": {}, "bob": {}}, fit, "rows"),
+        _matrix(pd.DataFrame(np.nan, ["ann", "bob"], FILMS[::-1]), fit, "rows"),
+    ):
+        assert none.row_names == ("ann", "bob") and none.column_names == FILMS
+        assert none.num_ratings == 0
+    assert _matrix(np.full((ROWS, 1), np.nan), fit, "columns").row_names == fit.data.row_names
     film = _matrix({"user 3": value, 5: 1.0}, fit, "columns")
     assert np.flatnonzero(film.dense()[:, 0] > 0).tolist() == [3, 5]
     assert film.shape == (ROWS, 1) and film.column_names == ("new column",)

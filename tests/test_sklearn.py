@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
 
 import bmfjax.sklearn
-from bmfjax import BinaryMatrix, InputError
+from bmfjax import BinaryMatrix, InputError, RealMatrix
 from bmfjax.diagnostics import Binarized
 from bmfjax.families.boolean import BooleanFit
 from bmfjax.fitting import fit
@@ -90,7 +90,7 @@ class Plain:
         return 1 / (1 + np.exp(-usage @ self.basis_draws[chain, draw].T))
 
     def given_new(self, new):
-        usage = self.transform(new)
+        usage = self.transform(RealMatrix(new))
         said = lambda i, j, positions: np.einsum("ik,ik->i", usage[i], self.basis[j])  # noqa: E731
         return mock.Mock(predict_cells=said)
 
@@ -308,6 +308,10 @@ def test_what_is_missing_is_filled_in_by_what_the_fit_expects():
     np.testing.assert_allclose(done[i, j], fit.given_new(X).predict_cells(i, j), rtol=1e-5)
     done[i, j] = np.nan
     np.testing.assert_array_equal(done, X)
+    # Nothing is known of these samples: they are as the prior has them.
+    none = np.full((2, 9), np.nan)
+    expected = fit.given_new({"ann": {}, "bob": {}}).predict()
+    np.testing.assert_allclose(imputer.transform(none), expected, rtol=1e-5)
     assert list(imputer.get_feature_names_out()) == [f"x{k}" for k in range(9)]
 
 

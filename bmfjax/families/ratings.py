@@ -17,6 +17,7 @@ from typing import ClassVar, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 from scipy.special import ndtr
 
 from bmfjax import verdict
@@ -36,6 +37,7 @@ from bmfjax.data.attributes import (
     read_new,
     standardised,
 )
+from bmfjax.data.intake import as_table
 from bmfjax.data.names import names_of_index
 from bmfjax.data.reading.door import holds_lines, is_frame
 from bmfjax.diagnostics import agreement
@@ -464,10 +466,11 @@ class RatingsFit(NumbersFit):
         Parameters
         ----------
         new : Ratings, RealMatrix, BinaryMatrix, array or mapping
-            For "rows" with the columns of the fitted data: of a data frame they are found by name,
-            in any order; others are in the same order. For "columns" with its rows, in the same
-            order. Or by name: the ratings of one new line, as ``{"Heat": 5, "Alien": 2}``, or of
-            several, as ``{"ann": {"Heat": 5}, "bob": {"Alien": 4}}``.
+            For "rows" with the columns of the fitted data; for "columns" with its rows, in the same
+            order. Columns of a data frame are found by name, in any order; others are the same in
+            the same order. Or by name: the ratings of one new line, as ``{"Heat": 5, "Alien": 2}``,
+            or of several, as ``{"ann": {"Heat": 5}, "bob": {"Alien": 4}}``. Lines without any
+            rating follow their prior.
             Where the fit has attributes it may be None: new lines without any rating, which are
             predicted from `attributes` alone.
         side : {"rows", "columns"}
@@ -948,7 +951,11 @@ def _nothing_rated(fit, side, given):
         )
     number = len(read_new(given, SIDES[side], own.fields, None, None))
     names = names_of_index(given.index) if isinstance(given, pd.DataFrame) else None
-    data = fit.data
+    return _unrated(fit.data, side, number, names)
+
+
+def _unrated(data, side, number: int, names) -> Ratings:
+    """Return so many new lines of which nothing is rated, with their names if they have any."""
     if side == "rows":
         others = data.column_names if data.has_column_names else None
         shape, sides = (number, data.num_columns), (names, others)
@@ -992,13 +999,17 @@ def _matrix(new, fit, side):
         return new
     if isinstance(new, Mapping):
         return _by_name(new, fit, side)
-    kind = BinaryMatrix if fit.link == "probit" else RealMatrix
     new = in_columns_of(fit.data, new) if side == "rows" else new
-    bare, fitted = kind(new), fit.data
+    kind, fitted = BinaryMatrix if fit.link == "probit" else RealMatrix, fit.data
+    make, (table, rows, columns, _) = functools.partial(kind, new), as_table(new)
+    if not sp.issparse(table) and pd.isna(table).all():
+        names = {"row_names": rows, "column_names": columns}
+        make = functools.partial(Ratings.without_any, **{"shape": table.shape} | names)
+    bare = make()
     if side == "rows" and fitted.has_column_names and bare.num_columns == fitted.num_columns:
-        return kind(new, column_names=fitted.column_names)
+        return make(column_names=fitted.column_names)
     if side == "columns" and fitted.has_row_names and bare.num_rows == fitted.num_rows:
-        return kind(new, row_names=fitted.row_names)
+        return make(row_names=fitted.row_names)
     return bare
 
 
@@ -1012,6 +1023,8 @@ def _by_name(new: Mapping, fit, side):
         )
     lines, other = (new if all(several) else {f"new {SIDES[side]}": new}), _OTHER[side]
     given, names = [list(line.items()) for line in lines.values()], list(map(str, lines))
+    if not any(given):
+        return _unrated(fit.data, side, len(given), names)
     of = positions_of([name for line in given for name, _ in line], fit.data, other)
     own = np.repeat(np.arange(len(given)), [len(line) for line in given])
     values, data = [rating for line in given for _, rating in line], fit.data
