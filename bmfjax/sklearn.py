@@ -519,7 +519,8 @@ class MFImputer(OneToOneFeatureMixin, _Factorisation):
     Notes
     -----
     What new samples have beside their observed entries is drawn: filled values have Monte Carlo
-    error.
+    error. A star that no fitted sample has is taken for the nearest one that was fitted, in `score`
+    too, so that cross-validation does not end at a rare one.
     """
 
     _models = _drawn = ("pmf", "ordered-probit")
@@ -543,8 +544,20 @@ class MFImputer(OneToOneFeatureMixin, _Factorisation):
         filled = np.array(known)
         i, j = np.nonzero(np.isnan(filled))
         if len(i):
-            filled[i, j] = self.fit_.given_new(known).predict_cells(i, j, positions=True)
+            given = self.fit_.given_new(self._of_fitted_stars(known))
+            filled[i, j] = given.predict_cells(i, j, positions=True)
         return filled
+
+    def _sum_of_scores(self, values, hidden):
+        return super()._sum_of_scores(self._of_fitted_stars(values), hidden)
+
+    def _of_fitted_stars(self, values) -> np.ndarray:
+        """Return values of which each star is the nearest one that was fitted."""
+        if self.fit_.settings["stars"] is None:
+            return values
+        stars = np.asarray(self.fit_.settings["stars"], float)
+        nearest = stars[np.searchsorted((stars[1:] + stars[:-1]) / 2, values)]
+        return np.where(np.isnan(values), np.nan, nearest)
 
 
 for _kind in (BooleanMF, ProbitMF, NonnegativeMF, MFImputer):

@@ -4,6 +4,7 @@ import functools
 import importlib
 import itertools
 import sys
+from typing import ClassVar
 from unittest import mock
 
 import numpy as np
@@ -77,6 +78,8 @@ def test_scikit_learn_accepts_the_estimator(monkeypatch, threshold):
 
 class Plain:
     """A fit without uncertainty, and without a sampler: usages are projections on a basis."""
+
+    settings: ClassVar = {"stars": None}
 
     def __init__(self, data, rank, *, seed=0, **asked):
         self.asked = {"rank": rank, **asked}
@@ -313,6 +316,16 @@ def test_what_is_missing_is_filled_in_by_what_the_fit_expects():
     expected = fit.given_new({"ann": {}, "bob": {}}).predict()
     np.testing.assert_allclose(imputer.transform(none), expected, rtol=1e-5)
     assert list(imputer.get_feature_names_out()) == [f"x{k}" for k in range(9)]
+
+
+def test_a_star_that_was_not_fitted_counts_as_the_nearest(monkeypatch):
+    """So that a fold with a rare star can be scored and filled in."""
+    monkeypatch.setattr(Plain, "settings", {"stars": [1.0, 2.0, 4.0]})
+    near, X = np.array([[[1.0, 4, 2, np.nan]] * 2, [[0.5, 5, 2, np.nan]] * 2])
+    imputer = estimated(MFImputer(model="ordered-probit"), Plain(RealMatrix(near), 1), near)
+    assert imputer.score(X) == imputer.score(near)
+    np.testing.assert_array_equal(imputer.transform(X)[:, :3], X[:, :3])
+    np.testing.assert_array_equal(imputer.transform(X)[:, 3], imputer.transform(near)[:, 3])
 
 
 def test_the_score_is_of_entries_that_are_hidden(tiles):
