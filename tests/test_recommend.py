@@ -157,6 +157,8 @@ def test_new_lines_are_rated_by_names(model):
         assert none.row_names == ("ann", "bob") and none.column_names == FILMS
         assert none.num_ratings == 0
     assert _matrix(np.full((ROWS, 1), np.nan), fit, "columns").row_names == fit.data.row_names
+    others = [f"other {name}" for name in FILMS]
+    assert _matrix(pd.DataFrame(value, ["ann"], others), fit, "rows").column_names == tuple(others)
     film = _matrix({"user 3": value, 5: 1.0}, fit, "columns")
     assert np.flatnonzero(film.dense()[:, 0] > 0).tolist() == [3, 5]
     assert film.shape == (ROWS, 1) and film.column_names == ("new column",)

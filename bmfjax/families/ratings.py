@@ -1006,9 +1006,12 @@ def _matrix(new, fit, side):
         names = {"row_names": rows, "column_names": columns}
         make = functools.partial(Ratings.without_any, **{"shape": table.shape} | names)
     bare = make()
-    if side == "rows" and fitted.has_column_names and bare.num_columns == fitted.num_columns:
+    # Names of its own stay: whether they are those of the fit is checked next.
+    own = bare.has_column_names or bare.num_columns != fitted.num_columns
+    if side == "rows" and fitted.has_column_names and not own:
         return make(column_names=fitted.column_names)
-    if side == "columns" and fitted.has_row_names and bare.num_rows == fitted.num_rows:
+    own = bare.has_row_names or bare.num_rows != fitted.num_rows
+    if side == "columns" and fitted.has_row_names and not own:
         return make(row_names=fitted.row_names)
     return bare
 
