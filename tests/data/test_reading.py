@@ -499,15 +499,13 @@ def cells(request, tmp_path):
         return rna, SimpleNamespace(mod=mods, obs_names=rna.obs_names)
     endings = ("h5ad", "h5mu") if request.param == "h5ad" else ("zarr", "mods.zarr")
     paths = [tmp_path / f"m.{ending}" for ending in endings]
-    for path, parts in zip(
-        paths, ({"/": rna}, {f"mod/{n}": m for n, m in mods.items()}), strict=True
-    ):
+    for path, parts in zip(paths, ({"/": rna}, mods), strict=True):
         if request.param == "h5ad":
             root = pytest.importorskip("h5py").File(path, "w")
         else:
             root = pytest.importorskip("zarr").open_group(str(path), mode="w", zarr_format=2)
         for name, part in parts.items():
-            write_elem(root, name, part)
+            write_elem(root if name == "/" else root.require_group("mod"), name, part)
         if request.param == "h5ad":
             root.close()
     return paths

@@ -53,7 +53,8 @@ def matrix_in(values: Any, layer=None, use_raw=False, modality=None):
     chosen = modality_of(getattr(values, "mod", ()), modality)
     own = values if chosen is None else values.mod[chosen]
     held = ["X"] * (own.X is not None) + ["raw/X"] * (own.raw is not None)
-    key_of(held, own.layers.keys(), layer, use_raw)  # which refuses what is not there
+    layers = [name for name in own.layers if name is not None]  # that would be X
+    key_of(held, layers, layer, use_raw)  # which refuses what is not there
     of_columns = own.raw if use_raw else own
     matrix = of_columns.X if layer is None else own.layers[layer]
     return matrix, list(own.obs_names), list(of_columns.var_names), own.obs
