@@ -81,7 +81,7 @@ def test_counts_that_scatter_are_negative_binomial():
     fit = bmfjax.fit(counts, bmfjax.Poisson(3, dispersion_scale=1.0), **SHORT)
     sd = fit.other_draws["dispersion"]
     assert abs(sd.mean() - 0.5) < 3.0 * sd.std() < 0.3
-    i, j, values = [0], [1], [7.0]
+    i, j, values = [0], [1], np.array([7.0])
     size = sd.reshape(-1)[0] ** -2.0
     rate = (fit.usage_draws[0, 0, 0] * fit.basis_draws[0, 0, 1]).sum()
     known = stats.nbinom(size, size / (size + rate)).logpmf(7)
