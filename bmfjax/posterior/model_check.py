@@ -130,6 +130,11 @@ class LeftOut:
         return is_calibrated(self.calibration_error, self.error_by_chance)
 
     @property
+    def calibration_told(self) -> str:
+        """Whether probabilities are calibrated, in words."""
+        return calibration_told(self.calibration_error, self.error_by_chance)
+
+    @property
     def figures(self) -> dict:
         """What the verdict rests on, by the names of its figures."""
         names = ("explained", "explained_error", "baseline", "calibration_error")
@@ -172,10 +177,9 @@ class ModelCheck(LeftOut):
             first = f"does not explain the data: {share} of what {self.baseline} leave"
         parts = [first]
         if not math.isnan(self.calibration_error):
-            state = "calibrated" if self.is_calibrated else "not calibrated"
             parts.append(
-                f"probabilities are {state} (error {self.calibration_error:.3f}, by chance up to "
-                f"{self.error_by_chance:.3f})"
+                f"probabilities are {self.calibration_told} (error {self.calibration_error:.3f}, "
+                f"by chance up to {self.error_by_chance:.3f})"
             )
         parts += [
             f"{name} of its replicates are not those of the data ({self._worst(name)})"
@@ -408,9 +412,27 @@ def effects_left_out(
 # ---- calibration ---------------------------------------------------------------------------------
 
 
-def is_calibrated(error: float, by_chance: float) -> bool:
-    """Whether a calibration error is one that true probabilities have, or slight."""
-    return not error > max(by_chance, SLIGHT)
+def is_calibrated(error: float, by_chance: float, beyond: float = 0.0) -> bool:
+    """Whether a calibration error is slight, or at most so far `beyond` what chance gives.
+
+    The error is at most that of the probabilities and what chance adds. So what it is beyond the
+    95 % quantile by chance is a lower bound of their mean error, of 95 % confidence, and 0 where
+    nothing can be told from true ones.
+    """
+    return not error > max(by_chance + beyond, SLIGHT)
+
+
+def calibration_told(error: float, by_chance: float) -> str:
+    """Say whether probabilities are calibrated; "nearly" where they are surely off by little.
+
+    Examples
+    --------
+    >>> [calibration_told(error, 0.02) for error in (0.02, 0.04, 0.05)]
+    ['calibrated', 'nearly calibrated', 'not calibrated']
+    """
+    if is_calibrated(error, by_chance):
+        return "calibrated"
+    return "nearly calibrated" if is_calibrated(error, by_chance, SLIGHT) else "not calibrated"
 
 
 def calibration(one, is_one, seed: int = 0, order=None) -> tuple[pd.DataFrame, float, float]:

@@ -95,5 +95,5 @@ def draw_calibration(axes, found: ModelCheck) -> None:
     axes.scatter(bins["predicted"], bins["observed"], s=size, color=COLOURS[0], alpha=0.85)
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     tidy(axes, "both")
-    heading(axes, "Calibrated" if found.is_calibrated else "Not calibrated")
+    heading(axes, found.calibration_told.capitalize())
     axis_label(axes, "probability of a one, entry left out", "share of ones")

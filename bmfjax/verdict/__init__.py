@@ -30,6 +30,7 @@ from bmfjax.verdict.number import Number
 from bmfjax.verdict.part import (
     ESS_PER_CHAIN,
     RHAT_GOOD,
+    RHAT_SLOW,
     RHAT_USABLE,
     TIGHT,
     WIDE,
@@ -46,7 +47,7 @@ from bmfjax.verdict.record import (
     status_of,
     suffices,
 )
-from bmfjax.verdict.remedies import RHAT_SLOW, Tried
+from bmfjax.verdict.remedies import Tried
 
 __all__ = [
     "AT_BOUND",

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 
 from bmfjax.verdict.figures import Figures
 from bmfjax.verdict.number import number_agrees
-from bmfjax.verdict.part import RHAT_USABLE, WIDE, Bounds, Holds, Part, mixed, slowest, unfinished
+from bmfjax.verdict.part import (
+    RHAT_SLOW,
+    RHAT_USABLE,
+    WIDE,
+    Bounds,
+    Holds,
+    Part,
+    mixed,
+    slowest,
+    unfinished,
+)
 
 #: So many names are listed.
 MOST_NAMED = 5
@@ -82,7 +92,9 @@ def factors_mixed(figures: Figures, bounds: Bounds = WIDE) -> bool:
 
     Chains of one start agree from the first draw on, and their log joint density soon tells nothing
     of where they are: that they have left the start entries of the reconstruction say. (Of Boolean
-    ones few entries are unsure, and R-hat is of these alone.)
+    ones few entries are unsure, and R-hat is of these alone.) Otherwise, where every factor was
+    found by all chains, the density may be slow: its R-hat may be 1.2. It goes with the number of
+    factors where chains differ in that, which is judged by itself. A run ends by tighter bounds.
 
     Examples
     --------
@@ -95,8 +107,9 @@ def factors_mixed(figures: Figures, bounds: Bounds = WIDE) -> bool:
     name = _looked_at(figures)
     if name == "product":
         return not figures.get("rhat_product") > RHAT_USABLE
-    if figures.rank is not None and bounds == WIDE and not number_agrees(figures):
-        return True  # the density goes with their number, which is judged by itself
+    if bounds == WIDE:
+        other_number = figures.rank is not None and not number_agrees(figures)
+        return other_number or not figures.get("rhat_log_joint") > RHAT_SLOW
     return mixed(figures, [name], bounds)
 
 

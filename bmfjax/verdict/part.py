@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from bmfjax.specs.run import ACCURATE
+from bmfjax.specs.run import ACCURATE, SLIGHT
 from bmfjax.verdict.figures import NAN, Figures
 
 #: Vehtari et al. (2021) ask for 1.01; with few kept draws R-hat scatters more than that.
 RHAT_GOOD, RHAT_USABLE = 1.01, 1.05
+#: Up to this R-hat chains that found the same factors are slow, and not apart.
+RHAT_SLOW = 1.2
 ESS_PER_CHAIN = 50
 
 
@@ -23,12 +25,13 @@ class Bounds(NamedTuple):
     ess: float  # effective draws a chain of scalars, at least
     apart: float  # between the predictions of some chains and those of the others
     error: float  # of predictions, by Monte Carlo
+    off: float  # of probabilities on average, surely: their error beyond what chance gives
 
 
 #: By which a part holds, and by which a run of an exact sampler ends and is reliable. The mean of
 #: four chains of which one or two are 0.2 from the others has a standard error of about 0.05.
-WIDE = Bounds(RHAT_USABLE, ESS_PER_CHAIN / 2, 4.0 * ACCURATE, 2.0 * ACCURATE)
-TIGHT = Bounds(RHAT_GOOD, ESS_PER_CHAIN, ACCURATE, ACCURATE)
+WIDE = Bounds(RHAT_USABLE, ESS_PER_CHAIN / 2, 4.0 * ACCURATE, 2.0 * ACCURATE, SLIGHT)
+TIGHT = Bounds(RHAT_GOOD, ESS_PER_CHAIN, ACCURATE, ACCURATE, 0.0)
 
 
 #: Scalars that predictions depend on besides the factors, in words.
@@ -58,7 +61,7 @@ class Part:
     said : str
         What the sentence says of it.
     remedy : str
-        What to try where it does not hold.
+        What to try where it does not hold, or holds and could be better.
     """
 
     status: Holds

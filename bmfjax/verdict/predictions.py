@@ -6,9 +6,19 @@ import math
 from dataclasses import dataclass
 
 from bmfjax.diagnostics.leave_one_out import percent
-from bmfjax.specs.run import SLIGHT
+from bmfjax.posterior.model_check import is_calibrated
 from bmfjax.verdict.figures import NAN, Figures
-from bmfjax.verdict.part import SCALARS, WIDE, Bounds, Holds, Part, mixed, slowest, unfinished
+from bmfjax.verdict.part import (
+    SCALARS,
+    TIGHT,
+    WIDE,
+    Bounds,
+    Holds,
+    Part,
+    mixed,
+    slowest,
+    unfinished,
+)
 
 #: Share of the deviance below which a model explains little.
 LITTLE = 0.05
@@ -61,9 +71,10 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
         status = Holds.NO if apart else status
         said = f"predictions do not hold{'' if apart else ' yet'} ({_apart(figures)})"
     elif wrong is None:
-        status, remedy = Holds.HOLDS, ""
+        off = misfit(figures, TIGHT) or []
+        status, remedy = Holds.HOLDS, other_model if off else ""
         known = [] if math.isnan(within) else [f"to within {max(within, 0.01):.2f}"]
-        said = f"predictions hold {_in_brackets([*known, *told])}".rstrip()
+        said = f"predictions hold {_in_brackets([*known, *told, *off])}".rstrip()
     if wrong is not None:
         status, remedy = Holds.NO, other_model
         said = f"predictions do not hold {_in_brackets(wrong)}".rstrip()
@@ -87,7 +98,7 @@ def predictions_agree(figures: Figures, bounds: Bounds = WIDE) -> bool:
     Examples
     --------
     >>> near = Figures(num_chains=4, chains_apart=0.01, mc_error=0.06, rhat_product=1.3)
-    >>> predictions_agree(near), predictions_agree(near, Bounds(1.01, 50, 0.05, 0.05))
+    >>> predictions_agree(near), predictions_agree(near, TIGHT)
     (True, False)
     >>> predictions_agree(Figures(num_chains=4, rhat_product=1.3))
     False
@@ -101,18 +112,21 @@ def predictions_agree(figures: Figures, bounds: Bounds = WIDE) -> bool:
     return bool(agree and mixed(figures, _scalars(figures), bounds))
 
 
-def misfit(figures: Figures) -> list[str] | None:
+def misfit(figures: Figures, bounds: Bounds = WIDE) -> list[str] | None:
     """Say why entries left out do not follow the predictions; None where they do.
 
-    That a model explains nothing is said first, and not again.
+    Probabilities may surely be off by as much as `bounds` say. That a model explains nothing is
+    said first, and not again.
 
     Examples
     --------
-    >>> misfit(Figures(calibration_error=0.04, calibration_by_chance=0.02))
+    >>> found = Figures(calibration_error=0.04, calibration_by_chance=0.02)
+    >>> misfit(found)
+    >>> misfit(found, TIGHT)
     ['probabilities off by 0.04 on average']
-    >>> misfit(Figures(calibration_error=0.02, calibration_by_chance=0.01))
     """
-    if figures.get("calibration_error") > max(figures.get("calibration_by_chance"), SLIGHT):
+    off = figures.get("calibration_error"), figures.get("calibration_by_chance")
+    if not is_calibrated(*off, bounds.off):
         return [f"probabilities off by {figures.calibration_error:.2f} on average"]
     return [] if _explains(figures) == "nothing" else None
 

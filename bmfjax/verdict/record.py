@@ -21,7 +21,7 @@ from bmfjax.verdict.factors import Factors, factors_agree, of_factors
 from bmfjax.verdict.figures import Figures
 from bmfjax.verdict.number import Number, number_agrees, of_number
 from bmfjax.verdict.part import TIGHT, WIDE, Bounds, Holds, Part
-from bmfjax.verdict.predictions import Predictions, of_predictions, predictions_agree
+from bmfjax.verdict.predictions import Predictions, misfit, of_predictions, predictions_agree
 
 #: Above this share of coordinates at a bound the spread of IASG says little.
 MANY_CLAMPED = 0.2
@@ -140,7 +140,7 @@ class Verdict:
     @property
     def remedy(self) -> str:
         """What to try next; empty where nothing is wrong."""
-        found = [part.remedy for part in self.parts if not part.holds and part.remedy]
+        found = [part.remedy for part in self.parts if part.remedy]
         # What begins alike is one thing to do, such as to give more time.
         first = {remedy.split(",")[0]: remedy for remedy in reversed(found)}
         return "; and ".join(remedy for remedy in dict.fromkeys(found) if remedy in first.values())
@@ -290,7 +290,8 @@ def status_of(figures: Figures) -> Status:
         most = factors.counts and most
         return Status.IN_PART if predictions.holds or most else Status.UNRELIABLE
     if figures.exact:
-        sure = agrees(figures, TIGHT) and not figures.is_of_one_start
+        sure = agrees(figures, TIGHT) and misfit(figures, TIGHT) is None
+        sure = sure and not figures.is_of_one_start
         return Status.RELIABLE if sure else Status.USABLE
     return Status.IN_PART if has_wrong_spread(figures) else Status.USABLE
 

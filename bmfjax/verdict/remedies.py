@@ -9,7 +9,7 @@ from bmfjax.diagnostics import split_rhat
 from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict.factors import factors_differ
 from bmfjax.verdict.figures import Figures
-from bmfjax.verdict.part import ESS_PER_CHAIN
+from bmfjax.verdict.part import ESS_PER_CHAIN, RHAT_SLOW
 from bmfjax.verdict.record import fewest_draws
 
 
@@ -72,8 +72,6 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
     return _more_draws(figures, chains, tried)
 
 
-#: Up to this R-hat chains that found the same factors are slow, and not apart.
-RHAT_SLOW = 1.2
 #: Fewer draws of a chain say little of where it would go.
 LEAST_DRAWS = 250
 UNTIL_AGREED = "leave num_samples out (--samples auto), so that chains run until they agree"
