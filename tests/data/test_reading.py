@@ -1,5 +1,6 @@
 """The one door: what people have is read as it is meant, and said, or refused with a choice."""
 
+import contextlib
 import gzip
 import pickle
 import re
@@ -200,6 +201,22 @@ def test_rising_numbers_that_may_be_names_are_asked_about(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "times"),
+    [("year", "2000 2000 2001"), ("Time", "1577872800 1577872800.5 1577872900"),
+     ("sample date", "20240131 20240131 20231205")],
+)  # fmt: skip
+def test_times_among_values_are_asked_about(tmp_path, name, times):
+    rows = [f"{'aab'[k]},{when},{k / 2}\n" for k, when in enumerate(times.split())]
+    path = written(tmp_path, f"site,{name},zinc\n{''.join(rows)}")
+    with pytest.raises(InputError, match=f"column '{name}' looks like times .* ignore='{name}'"):
+        load_real(path)
+    assert load_real(path, ignore=name).column_names == ("zinc",)
+    assert load_real(path, columns=f"{name},zinc").num_columns == 2
+    path.write_text("site,time,zinc\na,0.5,2\na,7,3\nb,2000,4\n")  # of something that was timed
+    assert load_real(path).column_names == ("time", "zinc")
+
+
+@pytest.mark.parametrize(
     "header", ["sample,649.9,650,650.1,650.2", "x,1990,1991,1992,1993", ",1,2,3,4"]
 )
 def test_a_header_of_numbers_is_a_header(tmp_path, header):
@@ -299,6 +316,13 @@ def test_ids_of_ratings_are_names_without_gaps():
             99,
             {"scale": (-10, 99)},
         ),
+        # As Jester has them: how many jokes were rated, then the ratings.
+        (
+            "74,-8.43,3.05,99\n100,99,-8.81,99\n54,99,-3.82,6.1\n",
+            load_ratings,
+            99,
+            {"scale": (-10, 100)},
+        ),
         ("u,a,b,c\nA,5,-1,3\nB,,2,4\nC,-1,,1\n", load_ratings, -1, {"scale": (-1, 5)}),
         ("user,item,rating\n1,7,5\n1,8,99\n2,8,4\n", load_ratings, 99, {"scale": (1, 99)}),
         ("a,b\n2.29,1.3\n0.07,9999\n1.96,0.5\n", load_real, 9999, {"missing": ""}),
@@ -370,6 +394,19 @@ def test_a_pair_that_is_rated_twice_is_asked_about(tmp_path, how, value):
         assert ratings.values.tolist() == [value, 2.0]
 
 
+@pytest.mark.parametrize("ids", [("doc", "word", "d1 d1 d2", "cat dog cat"),
+                                 ("doc_id", "word_id", "1 1 2", "5 7 5")])  # fmt: skip
+def test_numbers_by_two_names_are_lines_of_a_matrix(tmp_path, ids):
+    rows = zip(ids[2].split(), ids[3].split(), ("3", "1", "2"), strict=True)
+    text = f"{ids[0]},{ids[1]},count\n" + "".join(",".join(row) + "\n" for row in rows)
+    found = load_real(written(tmp_path, text))
+    np.testing.assert_array_equal(found.dense(), [[3, 1], [2, NAN]])
+    assert found.column_names == tuple(dict.fromkeys(ids[3].split()))
+    twice = text + text.splitlines()[1] + "\n"
+    with pytest.raises(InputError, match=r"is rated twice, 3 and 3; .*duplicates="):
+        load_real(written(tmp_path, twice))
+
+
 # ---- lists of pairs, lines of items ---------------------------------------------------------
 
 
@@ -397,8 +434,16 @@ def test_lines_of_items_are_transactions(tmp_path, text, name):
     assert "lines of items" in str(data.reading)
 
 
-def test_lines_of_zeros_and_ones_in_a_dat_are_asked_about(tmp_path):
-    path = written(tmp_path, "0 1 1\n1 1 0\n", "m.dat")
+def test_items_of_baskets_may_be_numbers(tmp_path):
+    for text in ("1 2 3\n2\n5 1\n", "1,2,3\n2\n5,1\n"):
+        data = load(written(tmp_path, text, "t.basket"))
+        assert data.column_names == ("1", "2", "3", "5")
+        assert data.dense(int).tolist() == [[1, 1, 1, 0], [0, 1, 0, 0], [1, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("name", ["m.dat", "m.basket"])
+def test_lines_of_items_that_may_be_a_matrix_are_asked_about(tmp_path, name):
+    path = written(tmp_path, "0 1 1\n1 1 0\n", name)
     with pytest.raises(InputError, match="say layout='table' or layout='baskets'"):
         load(path)
     assert load(path, layout="table").dense(int).tolist() == [[0, 1, 1], [1, 1, 0]]
@@ -454,10 +499,23 @@ def test_an_encoding_is_asked_for(tmp_path):
 
 def test_a_sheet_is_read_as_a_text(tmp_path, monkeypatch):
     sheet = pd.DataFrame([["id", "Q1", "Q2"], [7, "Yes", None], [9, "No", "Yes"]], dtype=object)
-    monkeypatch.setattr(pd, "read_excel", lambda path, **options: sheet)
+    names = ["answers", "notes"]
+
+    class Book(contextlib.nullcontext):
+        sheet_names = names
+
+        def __enter__(self):
+            return self
+
+        def parse(self, name, **options):
+            return {"answers": sheet}[name]
+
+    monkeypatch.setattr(pd, "ExcelFile", Book)
     data = load(written(tmp_path, "", "t.xlsx"))
     np.testing.assert_array_equal(data.dense(), [[1, NAN], [0, 1]])
-    assert data.row_names == ("7", "9")
+    assert data.row_names == ("7", "9") and "sheet 'answers' of 2" in str(data.reading)
+    del names[1]
+    assert "sheet" not in str(load(tmp_path / "t.xlsx").reading)
 
 
 # ---- objects of other libraries -------------------------------------------------------------

@@ -46,7 +46,8 @@ from bmfjax.data.io.rows import (
 from bmfjax.data.memory import require_memory
 from bmfjax.data.names import checked_sides, names_of_index
 from bmfjax.data.ratings import Ratings
-from bmfjax.data.reading.door import found_in, read_text
+from bmfjax.data.reading.door import HEAD, found_in, read_text
+from bmfjax.data.reading.longs import check_items
 from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked
 from bmfjax.data.real import RealMatrix
 from bmfjax.data.stores import LARGE, read_rows
@@ -312,22 +313,12 @@ def _check_parquet(meta, binarize, share_of, in_words):
 
 def read_dat(path, *, layout="auto", **options):
     """Read transactions, or a table of zeros and ones; lines that may be either are refused."""
-    if layout == "auto" and _is_dense(path):
-        raise InputError(
-            "its lines have one length and hold 0 and 1 alone: they may be rows of a matrix, or "
-            "transactions of items 0 and 1; say layout='table' or layout='baskets' (--layout)"
-        )
-    if layout in ("auto", "baskets"):
-        return read_transactions(path)
-    return _text_reader(BINARY)(path, layout=layout, **options)
-
-
-def _is_dense(path) -> bool:
-    """Say whether all lines have equally many fields, of 0 and 1 alone, and one twice."""
-    with open(path, "rb") as stream:
-        head = [line.split() for line in itertools.islice(stream, 1000) if line.strip()]
-    bits = {item for line in head for item in line} <= {b"0", b"1"}
-    return bits and len({len(line) for line in head}) == 1 and len(head[0]) > 1
+    if layout not in ("auto", "baskets"):
+        return _text_reader(BINARY)(path, layout=layout, **options)
+    if layout == "auto":
+        with open(path, encoding="latin-1") as stream:
+            check_items([line.split() for line in itertools.islice(stream, HEAD) if line.strip()])
+    return read_transactions(path)
 
 
 def read_transactions(path):

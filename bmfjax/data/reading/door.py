@@ -13,7 +13,7 @@ from bmfjax.data.names import names_of_index
 from bmfjax.data.reading import longs, tables
 from bmfjax.data.reading.cells import Column
 from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked, Found, Reading
-from bmfjax.data.reading.text import Lines, excel_lines, lines_of
+from bmfjax.data.reading.text import Lines, Sheet, ending_of, lines_of
 
 #: Lines by which the layout is told.
 HEAD = 1000
@@ -24,7 +24,7 @@ _BYTES = {BINARY: 6, REAL: 25}
 def read_text(path, kind, asked: Asked) -> Found:
     """Read a text file, packed or not, or an Excel file."""
     if path.suffix.lower() == ".xlsx":
-        lines = _Sheet(excel_lines(path))
+        lines = Sheet(path)
     else:
         # Before the first line, which may be the whole file.
         if kind == RATINGS:
@@ -35,7 +35,11 @@ def read_text(path, kind, asked: Asked) -> Found:
             check_text(path, "a table as text", remedy, a_cell=_BYTES[kind])
         lines = lines_of(path, asked.encoding, 3 if kind == RATINGS else 2)
     head = [fields for _, fields in lines.head(HEAD)]
-    layout = longs.layout_of(head, kind, asked, lines.separator)
+    if asked.layout == "auto" and ending_of(path) == ".basket" and kind == BINARY:
+        longs.check_items(head)
+        layout = "baskets"
+    else:
+        layout = longs.layout_of(head, kind, asked, lines.separator)
     if layout == "baskets":
         found = longs.read_baskets(lines, asked)
     elif layout != "table":
@@ -46,16 +50,6 @@ def read_text(path, kind, asked: Asked) -> Found:
             check_text(path, "a table of ratings as text", remedy, a_filled=RATING)
         found = read_table(tables.table_of_lines(list(lines), kind, asked), kind, asked)
     return found._replace(notes=(*found.notes, *lines.notes))
-
-
-class _Sheet(list):
-    """The lines of a sheet of an Excel file."""
-
-    separator, notes = ",", ()
-
-    def head(self, number):
-        """Return some lines of the beginning."""
-        return self[:number]
 
 
 def found_in(frame, kind, options) -> Found:

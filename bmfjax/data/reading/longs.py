@@ -17,13 +17,14 @@ from bmfjax.data.io.declared import NAME
 from bmfjax.data.memory import require_memory
 from bmfjax.data.names import place
 from bmfjax.data.reading.cells import WORDS, Column, decimal_of, is_missing, is_value, number
-from bmfjax.data.reading.record import BINARY, RATINGS, Asked, Found, Reading, listed
+from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked, Found, Reading, listed
 from bmfjax.data.reading.tables import (
     FEW,
     GONE,
     ID_NAMES,
     ODD,
     ONE,
+    TIME_WORDS,
     USERS,
     ZERO,
     check_numbers,
@@ -31,11 +32,11 @@ from bmfjax.data.reading.tables import (
     has_header,
     is_id_name,
     pair_of,
+    words_of,
 )
 
-#: Words in the name of a field of ratings, and of times.
+#: Words in the name of a field of ratings.
 RATING_WORDS = frozenset(["rating", "ratings", "stars", "score", "value"])
-TIME_WORDS = frozenset(["time", "timestamp", "date", "datetime", "year"])
 SAY = "layout='triples' or layout='table' (--layout on the command line)"
 _SAY_TABLE = "layout='table' (--layout table) if lines are rows of a table"
 
@@ -53,8 +54,8 @@ class Roles(NamedTuple):
         return 1 + max(self.row, self.column, self.value or 0)
 
 
-def _words(name) -> set[str]:
-    return set(re.split(r"[^a-z0-9]+", name.lower()))
+def _names_rating(name) -> bool:
+    return not RATING_WORDS.isdisjoint(words_of(name))
 
 
 def index_of(names, body) -> int:
@@ -71,7 +72,7 @@ def says_triples(names) -> bool:
     low = [name.lower() for name in names]
     exact = any(name in RATING_WORDS for name in low)
     ids = sum(map(is_id_name, low))
-    rated = any(_words(name) & RATING_WORDS for name in low)
+    rated = any(map(_names_rating, low))
     return exact or (ids >= 2 and (rated or (len(low) > 2 and all(map(is_id_name, low[:2])))))
 
 
@@ -85,8 +86,8 @@ def roles_of(names, body, asked: Asked, with_value=True) -> Roles:
         return Roles(0, 1, 2 if with_value else None)
     start = index_of(names, body)
     left = list(range(start, len(names)))
-    times = [k for k in left if _words(names[k]) & TIME_WORDS]
-    rated = [k for k in left if _words(names[k]) & RATING_WORDS and k not in times]
+    times = [k for k in left if TIME_WORDS.intersection(words_of(names[k]))]
+    rated = [k for k in left if _names_rating(names[k]) and k not in times]
     exact = [k for k in rated if names[k].lower() in RATING_WORDS]
     rated = exact if len(exact) == 1 else rated
     if with_value and len(rated) > 1:
@@ -150,14 +151,14 @@ def layout_of(head, kind, asked: Asked, separator=",") -> str:
     named = head[0]
     start = index_of(named, body)
     ids = sum(is_id_name(name) for name in named)
-    if ids >= 2 and len(named) - start > 2 and any(_words(n) & RATING_WORDS for n in named):
+    if ids >= 2 and len(named) - start > 2 and any(map(_names_rating, named)):
         return "triples"
-    if kind == BINARY and len(named) - start in (2, 3):
-        return _layout_of_few(named[start:], [row[start:] for row in body])
+    if len(named) - start == 3 or (kind == BINARY and len(named) - start == 2):
+        return _layout_of_few(named[start:], [row[start:] for row in body], kind)
     return "table"
 
 
-def _layout_of_few(names, body) -> str:
+def _layout_of_few(names, body, kind) -> str:
     """Say whether lines of two or three fields are pairs: names that come again, and no values."""
     columns = [Column.of_texts(name, texts) for name, texts in zip(names, zip(*body, strict=True),
                                                                    strict=True)]  # fmt: skip
@@ -166,11 +167,22 @@ def _layout_of_few(names, body) -> str:
         return "table"
     are_names = all(c.is_text or (c.is_numeric and is_id_name(c.name)) for c in (one, two))
     again = not one.is_distinct or not two.is_distinct
-    pairs = len({tuple(row[:2]) for row in body}) == len(body)
+    # Two names and a number make no matrix of numbers, whatever comes twice.
+    pairs = kind == REAL or len({tuple(row[:2]) for row in body}) == len(body)
     if len(names) == 2:
         return "pairs" if are_names and again else "table"
     several = not one.is_distinct and not two.is_distinct
     return "triples" if are_names and several and pairs and not columns[2].is_text else "table"
+
+
+def check_items(head) -> None:
+    """Refuse lines of items, lists of fields, that may be rows of a matrix as well."""
+    bits = {item for line in head for item in line} <= {"0", "1"}
+    if bits and len({len(line) for line in head}) == 1 and len(head[0]) > 1:
+        raise InputError(
+            "its lines have one length and hold 0 and 1 alone: they may be rows of a matrix, or "
+            "transactions of items 0 and 1; say layout='table' or layout='baskets' (--layout)"
+        )
 
 
 def _are_baskets(head) -> bool:

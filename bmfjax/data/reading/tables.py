@@ -40,12 +40,19 @@ NAMES_OF_ROWS = ID_NAMES.union(
 _NO_IDS = frozenset(
     ["acid", "lipid", "solid", "fluid", "liquid", "humid", "void", "paid", "bid", "grid", "valid"]
 )
+#: Words in the names of times.
+TIME_WORDS = frozenset(["time", "timestamp", "date", "datetime", "year"])
 #: Numbers with something about them, such as <0.05 and 12%, which are no names.
 _LIKE_NUMBER = re.compile(r"[<>≤≥~=*]*\s*[+-]?\d[\d.,' ]*\s*[%*]?")
 #: Numbers from which on seconds since 1970 are meant.
 TIMES = 1e8
 #: Marks of a missing cell in files of numbers that are as large as no value.
 SENTINELS = (99, 999, 9999, 99999, -99, -999, -9999, -99999)
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words in a name, in lower case."""
+    return re.split(r"[^a-z0-9]+", name.lower().strip("#. "))
 
 
 def is_id_name(name: str) -> bool:
@@ -57,10 +64,9 @@ def is_id_name(name: str) -> bool:
 def names_rows(name: str) -> bool:
     """Say whether a column of names may be called so."""
     low = name.lower().strip("#. ")
-    words = re.split(r"[^a-z0-9]+", low)
     return (
         is_id_name(low)
-        or words[-1] in ("id", "nr", "no")
+        or words_of(name)[-1] in ("id", "nr", "no")
         or low in NAMES_OF_ROWS
         or (low.startswith("unnamed: 0"))
     )
@@ -401,14 +407,23 @@ def numbers_of(table: Table, parts: Parts, kind, asked: Asked):
     if not values:
         column = texts[0]
         raise _no_number(table, parts, column, column.odd(), kind)
-    ids = [c for c in values if c.name and names_rows(c.name) and c.is_whole and c.rises]
-    if ids and asked.columns is None and len(ids[0]) > 2:
-        raise InputError(
-            f"column {ids[0].name!r} looks like ids ({ids[0].texts[0]}, {ids[0].texts[1]}, ...); "
-            f"leave it out by {option('ignore', ids[0].name)}, or name all columns of values by "
-            "columns= (--columns)"
-        )
+    for column in values if asked.columns is None else ():
+        are_ids = names_rows(column.name) and column.is_whole and column.rises and len(column) > 2
+        if column.name and (are_ids or _are_years(column)):
+            raise InputError(
+                f"column {column.name!r} looks like {'ids' if are_ids else 'times'} "
+                f"({', '.join(column.words[:2])}, ...); leave it out by "
+                f"{option('ignore', column.name)}, or name all columns of values by columns= "
+                "(--columns)"
+            )
     return values, texts
+
+
+def _are_years(column) -> bool:
+    """Say whether a column is called a time, and holds years, days or seconds since 1970."""
+    seen = column.numbers[~np.isnan(column.numbers)]
+    years = len(seen) and ((seen >= 1500) & (seen <= 2100) & (seen == np.rint(seen))).all()
+    return not TIME_WORDS.isdisjoint(words_of(column.name)) and (years or are_times(seen))
 
 
 def _no_number(table, parts, column, at, kind) -> InputError:
@@ -425,23 +440,39 @@ def _no_number(table, parts, column, at, kind) -> InputError:
 def sentinels(values: np.ndarray) -> dict[float, int]:
     """Count the numbers that may stand for missing cells, and are far from all other values.
 
-    A sole negative number, -1, is one beside whole numbers that go up to 3 or more.
+    In a table they are so if they are in several columns, and far from all others of these. A sole
+    negative number, -1, is one beside whole numbers that go up to 3 or more.
     """
     seen = values[~np.isnan(values)]
     found = {m: int(n) for m in SENTINELS if (n := np.sum(seen == m))}
     others = seen[~np.isin(seen, list(found))]
-    most = 8 * np.abs(others).max() if len(others) else np.inf
-    found = {m: n for m, n in found.items() if abs(m) > most}
+    most = _far(others)
+    found = {
+        m: n for m, n in found.items()
+        if abs(m) > most or (values.ndim == 2 and _is_far_in_columns(values, m))
+    }  # fmt: skip
     counts = others[others != -1]
     if 0 < len(counts) < len(others) and counts.min() >= 0 and counts.max() >= 3:
         found |= {-1: len(others) - len(counts)} if (counts == np.rint(counts)).all() else {}
     return found
 
 
-def check_numbers(values: np.ndarray, what: str, kind, asked: Asked, where: Callable) -> None:
-    """Refuse numbers (cell,) that may be something else: marks of missing cells, or times.
+def _far(others) -> float:
+    return 8 * np.abs(others).max() if len(others) else np.inf
 
-    ``where(k)`` says where a cell is, and on which line.
+
+def _is_far_in_columns(values, mark) -> bool:
+    """Say whether a number is in several columns, and far from the other values of each."""
+    several = values[:, (values == mark).any(0)].T
+    others = [own[~np.isnan(own) & ~np.isin(own, SENTINELS)] for own in several]
+    far = [abs(mark) > _far(own) for own in others if len(own)]
+    return len(far) > 1 and all(far)
+
+
+def check_numbers(values: np.ndarray, what: str, kind, asked: Asked, where: Callable) -> None:
+    """Refuse numbers (cell,), or a table, that may be marks of missing cells, or times.
+
+    ``where(k)`` says where a cell is, counted column by column, and on which line.
     """
     if kind == RATINGS and are_times(values):
         low, high = np.nanmin(values), np.nanmax(values)
@@ -454,7 +485,7 @@ def check_numbers(values: np.ndarray, what: str, kind, asked: Asked, where: Call
         return
     for mark, count in sentinels(values).items():
         far = "far from all other values" if mark != -1 else "the only negative value"
-        cells, line = where(int(np.argmax(values == mark)))
+        cells, line = where(int(np.argmax((values == mark).T)))
         cells += line + (f", and in {count - 1} more," if count > 1 else "")
         value = (
             f"scale= (--scale LOW HIGH) with {mark} in it"
@@ -469,7 +500,7 @@ def check_numbers(values: np.ndarray, what: str, kind, asked: Asked, where: Call
 
 def check_table(table: Table, columns: list[Column], parts: Parts, kind, asked: Asked) -> None:
     """Refuse columns of numbers that may be something else."""
-    values, rows = np.concatenate([column.values for column in columns]), len(columns[0])
+    values, rows = np.column_stack([column.values for column in columns]), len(columns[0])
     check_numbers(
         values, "its cells hold", kind, asked,
         lambda k: table.where(k % rows, columns[k // rows], parts),

@@ -62,14 +62,15 @@ def lines_of(path, encoding=None, least=2) -> Lines:
     while separator is None and len(head) > 1 and _is_comment(head, path):
         notes = ["lines with # skipped"]
         head, skip = head[1:], skip + 1
-    if _ending(path) == ".tsv":
+    if ending_of(path) == ".tsv":
         separator = "\t"
     if separator is None:
-        separator = separator_of(head, _ending(path), least)
+        separator = separator_of(head, ending_of(path), least)
     return Lines(path, separator, encoding, skip, tuple(notes))
 
 
-def _ending(path) -> str:
+def ending_of(path) -> str:
+    """Return the ending of a text below that of its packing."""
     return path.with_suffix("").suffix.lower() if path.suffix == ".gz" else path.suffix.lower()
 
 
@@ -89,7 +90,7 @@ def _is_comment(head, path) -> bool:
     if not head[0].startswith("#"):
         return False
     rest = [line for line in head[1:] if not line.startswith("#")] or head[1:]
-    separator = separator_of(rest, _ending(path))
+    separator = separator_of(rest, ending_of(path))
     return len(_split([head[0]], separator)[0]) < len(_split([rest[0]], separator)[0])
 
 
@@ -166,17 +167,25 @@ def _not_encoded(path, encoding) -> InputError:
     )
 
 
-def excel_lines(path) -> list[Line]:
-    """Return the lines of the first sheet of an Excel file as texts."""
-    try:
-        sheet = pd.read_excel(path, header=None, dtype=object)
-    except ImportError as err:
-        raise InputError(
-            "reading this format needs the package openpyxl; run pip install 'bmfjax[excel]'"
-        ) from err
-    texts = sheet.astype(object).where(sheet.notna(), "").to_numpy()
-    return [
-        (i, [str(cell).strip() for cell in row])
-        for i, row in enumerate(texts, start=1)
-        if any(str(cell).strip() for cell in row)
-    ]
+class Sheet(list):
+    """The lines of the first sheet of an Excel file that are not blank, as texts."""
+
+    separator = ","
+
+    def __init__(self, path):
+        try:
+            with pd.ExcelFile(path) as book:
+                names = book.sheet_names
+                sheet = book.parse(names[0], header=None, dtype=object)
+        except ImportError as err:
+            raise InputError(
+                "reading this format needs the package openpyxl; run pip install 'bmfjax[excel]'"
+            ) from err
+        texts = sheet.astype(object).where(sheet.notna(), "").map(lambda cell: str(cell).strip())
+        lines = enumerate(texts.to_numpy().tolist(), start=1)
+        super().__init__((i, row) for i, row in lines if any(row))
+        self.notes = (f"sheet {names[0]!r} of {len(names)}",) if len(names) > 1 else ()
+
+    def head(self, number: int) -> list[Line]:
+        """Return some lines of the beginning."""
+        return self[:number]
