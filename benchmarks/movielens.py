@@ -4,7 +4,8 @@ The protocol of Ravanbakhsh, Póczos and Greiner (2016), followed by Rukat et al
 is a one if it lies above the global mean; a random share of the ratings is observed, the others
 are predicted. Ten splits; every model sees the same ones. Give the folder that the publisher's
 archive unpacks to (https://grouplens.org/datasets/movielens/), with `u.data` (100K) or
-`ratings.dat` (1M); its licence forbids to hand it on, hence none is here.
+`ratings.dat` (1M), or one with `ml-1m.npz`, whose arrays `user`, `item` and `rating` count from 0;
+the licence forbids to hand it on, hence none is here.
 
     python benchmarks/movielens.py ml-100k
 """
@@ -48,6 +49,7 @@ PUBLISHED = {
     },
 }
 FILES = {"u.data": ("100K", "\t"), "ratings.dat": ("1M", "::")}
+ARRAYS = {"ml-1m.npz": "1M"}
 BINS = 10
 SETTINGS = ("ranks", "splits", "chains", "warmup", "samples", "thin")
 
@@ -61,7 +63,13 @@ def read_ratings(folder: Path):
             table = np.array([line.split(separator)[:3] for line in lines if line], int)
             user, item, rating = table.T
             return title, user - 1, item - 1, (rating > rating.mean()).astype(np.int8)
-    raise InputError(f"{folder} has neither {' nor '.join(FILES)}; give the publisher's folder")
+    for name, title in ARRAYS.items():
+        if (folder / name).is_file():
+            with np.load(folder / name) as file:
+                user, item, rating = (file[part] for part in ("user", "item", "rating"))
+            return title, user, item, (rating > rating.mean()).astype(np.int8)
+    names = " nor ".join([*FILES, *ARRAYS])
+    raise InputError(f"{folder} has neither {names}; give the publisher's folder")
 
 
 def split(size: int, percent: float, seed: int):

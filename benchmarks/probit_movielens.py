@@ -80,7 +80,8 @@ def main() -> None:
             "milliseconds_a_sweep": speeds,
             "published_percent_right": {"observed_percent": PERCENT, **PUBLISHED[title]},
         }
-        path = write_record("probit_movielens", figures, options.output)
+        name = "probit_movielens" if title == "100K" else f"probit_movielens_{title.lower()}"
+        path = write_record(name, figures, options.output)
     print(path)
 
 

@@ -17,6 +17,7 @@ PUBLISHED_RECALL = {
     "webview_large": {"batch": 0.359, "biased": 0.390},
 }
 _RECALLED = {
+    "fit": "`bmfjax.fit`, its defaults: four starts averaged",
     "truth known": "ceiling: all of the truth known",
     "rows inferred": "ceiling: columns known, rows inferred",
     "batch": "all entries",
@@ -159,10 +160,12 @@ def movielens(records: Records):
         found = record["figures"]
         shares = found["observed_percent"]
         yield f"## {name}"
-        yield (
-            f"{found['data']}, {found['splits']} splits, {found['warmup']} + {found['samples']}"
-            " sweeps."
+        length = (
+            f"{found['warmup']} + {found['samples']} sweeps"
+            if "warmup" in found
+            else f"whole fits, each of about {found['max_cpu_seconds']:g} processor seconds"
         )
+        yield f"{found['data']}, {found['splits']} splits, {length}."
         methods = dict.fromkeys(method for case in shares.values() for method in case)
         for figure, digits in (("percent_right", 2), ("log_loss", 4), ("calibration_error", 4)):
             rows = [
@@ -170,6 +173,15 @@ def movielens(records: Records):
                 for method in methods
             ]
             yield table([figure.replace("_", " "), *(f"{s} % observed" for s in shares)], rows)
+        rows = [
+            [method, f"{share} %", *case[method]["verdicts"]]
+            for share, case in shares.items()
+            for method in case
+            if "verdicts" in case[method]
+        ]
+        if rows:
+            splits = [f"verdict of split {number}" for number in range(found["splits"])]
+            yield table(["fit", "observed", *splits], rows)
         published = dict(found.get("published_percent_right", {}))
         at = published.pop("observed_percent", ())
         if published:
@@ -196,22 +208,25 @@ def logistic_recall(records: Records):
         yield (
             f"{number(found.get('rows', 2000))} x 1,000. {number(found['draws'], 0)} entries "
             f"drawn, or {found['batch_updates']} rounds."
+            if found["gain"]
+            else f"{number(found['rows'])} x 1,000."
         )
         rows = [
             [
                 label, row["repeats"], with_error(row["recall"], row.get("recall_error"), 4),
-                number(PUBLISHED_RECALL.get(kind, {}).get(method)),
+                number(PUBLISHED_RECALL.get(kind.removesuffix("_fit"), {}).get(method)),
                 with_error(row["auc"], row.get("auc_error"), 4),
                 with_error(row["average_precision"], row.get("average_precision_error"), 4),
-                number(row.get("seconds"), 1),
+                number(row.get("seconds", row.get("cpu_seconds")), 1),
             ]
             for method, label in _RECALLED.items()
             if (row := found["table"].get(method))
         ]  # fmt: skip
         header = ["method", "repeats", "recall at 10", "published", "AUC", "average precision"]
         yield table([*header, "seconds"], rows)
-        yield from _paired(found)
-        if "parts" in found:
+        if found["gain"]:
+            yield from _paired(found)
+        if "parts" in found and found["gain"]:
             yield f"![Recall and the size of the minibatch as entries are drawn]({name}.png)"
         yield from _hidden(found)
 
