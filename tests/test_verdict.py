@@ -123,6 +123,7 @@ STUCK = FLAT + np.array([0, 3, 6, 9])[:, None] * np.linspace(0.5, 1, 100)
         ),
         (APART, Tried(ladder=False, large=True, stopped=True), FALLING, "--resume --max-time"),
         (SLOW, Tried(ladder=False, large=True, draws=300), FLAT, "--samples 2000"),
+        (APART, Tried(ladder=False, draws=100, ended=True), STUCK, "leave until out (--until all)"),
         (APART, Tried(particles=512), STUCK, "--option num_particles=2048"),
         (dataclasses.replace(SLOW, converged=True), Tried(), FLAT, ""),
     ],
@@ -141,9 +142,12 @@ def test_temperatures_are_advised_for_small_boolean_matrices_alone():
         request = types.SimpleNamespace(
             family=family, data=data, rank=8, kernel=next(iter(family.samplers.values())),
             sampler=Gibbs(), has=MODELS[model].samplers[Gibbs].options, finds_rank=False,
-            chain_numbers=None,
+            chain_numbers=None, is_auto=True, until="predictions",
         )  # fmt: skip
         run = types.SimpleNamespace(num_draws=500, is_complete=True)
+        tried = what_was_tried(request, types.SimpleNamespace(trace=()), run)
+        assert tried.ended and remedy_of_chains(APART, STUCK, tried).startswith("leave until out")
+        request.until = "all"
         tried = what_was_tried(request, types.SimpleNamespace(trace=()), run)
         assert tried.large is large and tried.ladder is False
         assert (family.ladder[0] in remedy_of_chains(APART, STUCK, tried)) is not large

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -60,8 +61,8 @@ def read_anchors(given: Any, column_names: Sequence[str]) -> Anchors:
     Raises
     ------
     InputError
-        For anything else, for columns that the data do not have, and for two factors of one name or
-        with the same values.
+        For anything else, for columns that the data do not have, for two factors of one name or
+        with the same values, and for a name that is the number of another factor.
 
     Examples
     --------
@@ -87,6 +88,12 @@ def read_anchors(given: Any, column_names: Sequence[str]) -> Anchors:
         check_stored(name, "anchor", k + 1)
         if name in names[:k]:
             raise InputError(f"anchors has two factors named {name!r}; give each its own name")
+        number = re.fullmatch(r"(?:factor )?([1-9]\d*)", name)
+        if number and int(number[1]) != k + 1:
+            raise InputError(
+                f"anchor {k + 1} (counted from 1) is named {name!r}, as factor {number[1]} is "
+                "called; give it another name"
+            )
     values = np.stack([column for _, column in columns], axis=1)
     for k, name in enumerate(names):
         if np.isnan(values[:, k]).all():

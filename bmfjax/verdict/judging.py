@@ -16,12 +16,11 @@ import numpy as np
 from bmfjax.diagnostics import ess_bulk, share_agreeing, split_rhat
 from bmfjax.infer import round_trips
 from bmfjax.kernels.sgmcmc.step_size import ENOUGH
-from bmfjax.specs.run import ACCURATE
 from bmfjax.variational.settling import WINDOW
 from bmfjax.verdict.entries import Mixing
 from bmfjax.verdict.factors import factors_differ
 from bmfjax.verdict.figures import NAN, Figures
-from bmfjax.verdict.part import unfinished
+from bmfjax.verdict.part import WIDE, unfinished
 from bmfjax.verdict.record import Verdict, agrees, has_wrong_spread
 from bmfjax.verdict.remedies import (
     FOUR_CHAINS,
@@ -397,7 +396,7 @@ def with_fit(judged: Verdict, found: Mapping, other_model: str = "") -> Verdict:
     is by chance, and the `stacking_weights` of chains. Where chains predict differently, these
     are said.
     """
-    notes, apart = judged.notes, judged.figures.get("chains_apart") > ACCURATE
+    notes, apart = judged.notes, judged.figures.get("chains_apart") > WIDE.apart
     if apart and not unfinished(judged.figures) and found.get("stacking_weights"):
         notes += (_of_stacking(found),)
     remedies = {**judged.remedies, "model": other_model}

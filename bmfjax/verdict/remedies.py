@@ -19,6 +19,7 @@ class Tried(NamedTuple):
     draws: int = 0  # of each chain
     rank: int = 1
     stopped: bool = False  # before all draws were taken
+    ended: bool = False  # by itself, when the predictions that were asked for held
     #: Temperatures (or walls) were used; None where the sampler has none.
     ladder: bool | None = None
     #: The matrix is so large that temperatures have not been seen to help.
@@ -43,6 +44,8 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
         return tried.remedy
     if chains == 1:
         return FOUR_CHAINS
+    if tried.ended:
+        return UNTIL_ALL
     if tried.particles:
         more = 4 * tried.particles
         return (
@@ -75,6 +78,7 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
 #: Fewer draws of a chain say little of where it would go.
 LEAST_DRAWS = 250
 UNTIL_AGREED = "leave num_samples out (--samples auto), so that chains run until they agree"
+UNTIL_ALL = "leave until out (--until all), so that chains run until factors agree, too"
 FOUR_CHAINS = "fit with num_chains=4 (--chains 4)"
 RESUME = (
     "give it more time, max_time=SECONDS; with checkpoint= also resume=True (--resume --max-time "
@@ -117,4 +121,6 @@ def remedy_of_ratings(figures: Figures, tried: Tried) -> str:
         return FOUR_CHAINS
     if figures.converged:
         return ""
+    if tried.ended:
+        return UNTIL_ALL
     return RESUME if tried.stopped else _more_draws(figures, figures.num_chains, tried)

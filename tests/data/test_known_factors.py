@@ -56,6 +56,8 @@ def test_names_and_what_is_whole():
         ({"oils": [1, 0, np.inf, 1]}, "values that are not finite"),
         ({" ": ["olive"]}, "anchor 1 .* has no name"),
         ({1: ["olive"], "1": ["palm"]}, "two factors named '1'"),
+        ({2: ["olive"]}, "anchor 1 .* is named '2', as factor 2 is called"),
+        ({"a": ["olive"], "factor 7": ["palm"]}, "anchor 2 .* is named 'factor 7', as factor 7"),
         ({"a": ["olive"], "b": [0, 1, 0, 0]}, "'a' and 'b' have the same values"),
         ({"a": [np.nan] * 4}, "nothing is known of anchor 'a'"),
         (TABLE.iloc[:3], "no line for column 'rice'"),

@@ -38,6 +38,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax, random
 
+from bmfjax.kernels.numerics.control import accepted
 from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
 from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.ratings.density import (
@@ -103,9 +104,7 @@ def draw_cuts_and_scale(key, position, fit, value, seen, density: PMFDensity):
         + _log_proposal(uppers[1], uppers[1] @ (-move - back))
         - _log_proposal(uppers[0], uppers[0] @ (move - ahead))
     )
-    # What is no number is not accepted.
-    accept = jnp.log(random.uniform(key_accept, (), fit.dtype)) < gain
-    accept &= are_distinct(proposed)
+    accept = accepted(key_accept, gain)[0] & are_distinct(proposed)
     scale = jnp.exp(log_scale)
     scaled = scaled_position(position, scale) | {"cutpoints": proposed}
     position = jax.tree.map(lambda a, b: jnp.where(accept, b, a), position, scaled)

@@ -85,6 +85,7 @@ from jax.scipy.linalg import solve_triangular
 
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.numerics.control import accepted
 from bmfjax.kernels.numerics.minibatch import minibatches
 from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.sgmcmc import sandwich
@@ -542,7 +543,7 @@ def stochastic_dynamics(
             last = middle + 0.5 * epsilon * root.T @ gradient_there
             gain = value_there - value - (last @ last - velocity @ velocity) / (2.0 * epsilon)
             # Not where the density has left the finite numbers.
-            takes = (jnp.log(random.uniform(key_accept)) < gain) & jnp.isfinite(value_there + gain)
+            takes = accepted(key_accept, gain)[0] & jnp.isfinite(value_there + gain)
             new = there, last, value_there, gradient_there
             old = x, -velocity, value, gradient
             return *jax.tree.map(lambda a, b: jnp.where(takes, a, b), new, old), refused + ~takes
