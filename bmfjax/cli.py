@@ -673,9 +673,16 @@ def _add_ratings(parser) -> None:
     )  # fmt: skip
 
 
+#: The options of a reading.
+_READING = (
+    "layout", "columns", "ignore", "label_column", "one_hot", "one", "zero", "missing", "binarize",
+    "header", "row_names", "duplicates", "decimal", "encoding", "layer", "use_raw", "modality",
+)  # fmt: skip
+
+
 def _add_reading(parser) -> None:
     reading = parser.add_argument_group("how to read the data (what was read is said)")
-    several = {"action": "append", "default": []}
+    several = {"action": "append"}
     reading.add_argument(
         "--layout", choices=["auto", "table", "triples", "pairs", "baskets"], default="auto",
         help="what the lines of a text are: rows of a table; row, column and value; row and column "
@@ -723,6 +730,7 @@ def _add_reading(parser) -> None:
         "--use-raw", action="store_true", help="read the raw values of AnnData in place of X"
     )
     reading.add_argument("--modality", metavar="NAME", help="modality of MuData to read")
+    parser.set_defaults(header="auto", row_names="auto")
 
 
 def _fit(options) -> int:
@@ -1060,32 +1068,47 @@ def _read(options, mesh=None):
 
 def _read_data(options, mesh):
     """Read the data; of a large file perhaps the rows alone that this process of a mesh needs."""
-    from bmfjax.data import Ratings, RealMatrix, load, load_ratings, load_real
-    from bmfjax.data.io.load import is_there, load_share
+    from bmfjax.data import BinaryMatrix, Ratings, RealMatrix
+    from bmfjax.data.io.load import is_there
     from bmfjax.families import FAMILIES
 
-    kind = FAMILIES[options.model].kind(options.model)
-    given = _reading(options)
+    kind, share_of = FAMILIES[options.model].kind(options.model), None
     if kind is Ratings:
         if options.probability:
             raise InputError("--probability is for models of ones and zeros; leave it out")
         if not Path(options.data).is_file():
             raise _no_ratings(options)
-        return load_ratings(options.data, scale=options.scale, **_for_ratings(given))
-    if options.scale:
+    elif options.scale:
         raise InputError("--scale belongs to models of ratings; leave it out, or give --model pmf")
-    if kind is RealMatrix and is_there(options.data):
-        return load_real(options.data, **_for_numbers(given))
-    if mesh is not None:
+    elif kind is RealMatrix and not is_there(options.data):
+        kind = BinaryMatrix  # by the name of a matrix that ships
+    if mesh is not None and kind is BinaryMatrix:
         model, sampler_options = of_model(options)
         asked = (
             dataclasses.replace(model, rank=options.rank),
             _sampler(options, model, sampler_options),
         )
         share_of = FAMILIES[options.model].share_of(mesh, *asked, options.chain)
-        if share_of is not None:
-            return load_share(options.data, share_of, **given)
-    return load(options.data, **given)
+    return _load(options, options.data, kind, share_of)
+
+
+def _load(options, source, kind, share_of=None):
+    """Read a source as one kind of data, by the options of `_add_reading`."""
+    from bmfjax.data import BinaryMatrix, Ratings, load, load_ratings, load_real
+    from bmfjax.data.io.formats import OF_BITS
+    from bmfjax.data.io.load import load_share
+
+    given = {name: getattr(options, name) for name in _READING}
+    if kind is BinaryMatrix:
+        return load(source, **given) if share_of is None else load_share(source, share_of, **given)
+    for name in OF_BITS:
+        if given.pop(name) is not None:
+            raise InputError(
+                f"--{name.replace('_', '-')} is for models of ones and zeros; leave it out"
+            )
+    if kind is Ratings:
+        return load_ratings(source, scale=getattr(options, "scale", None), **given)
+    return load_real(source, **given)
 
 
 def _no_ratings(options):
@@ -1103,53 +1126,13 @@ def _no_ratings(options):
 
 def _read_new(options, fitted):
     """Read rows for a fit as its own data are read, and say what was read."""
-    from bmfjax.data import Ratings, RealMatrix, load, load_ratings, load_real
+    from bmfjax.data import Ratings
     from bmfjax.predictions import matched_ratings
 
-    given = _reading(options)
-    if isinstance(fitted, Ratings):
-        new = load_ratings(options.new, **_for_ratings(given))
-    elif isinstance(fitted, RealMatrix):
-        new = load_real(options.new, **_for_numbers(given))
-    else:
-        new = load(options.new, **given)
+    new = _load(options, options.new, type(fitted))
     # Beside the table, which may go to the standard output.
     _say(f"{options.new}: {new.reading}", error=True)
     return matched_ratings(new, fitted) if isinstance(fitted, Ratings) else new
-
-
-def _reading(options) -> dict:
-    """Return the options of a reading that were given."""
-    names = (
-        "missing", "label_column", "columns", "ignore", "one", "zero", "one_hot", "layer",
-        "use_raw", "modality", "layout", "binarize", "decimal", "encoding", "duplicates",
-    )  # fmt: skip
-    given = {name: getattr(options, name) for name in names}
-    # By identity: 0 is a threshold, and equal to False.
-    found = {n: v for n, v in given.items() if v not in ([], None, "auto") and v is not False}
-    found |= {n: v for n in ("header", "row_names") if (v := getattr(options, n)) is not None}
-    return {n: v for n, v in found.items() if (n, v) != ("duplicates", "error")}
-
-
-def _guessed(given):
-    return "auto" if given is None else given
-
-
-def _for_ratings(given) -> dict:
-    """Return the options of a reading of ratings; refuse those that mean nothing for them."""
-    if "label_column" in given:
-        raise InputError("--label-column means nothing for ratings; leave it out")
-    return _for_numbers(given)
-
-
-def _for_numbers(given) -> dict:
-    """Return the options of a reading of numbers; refuse those of ones and zeros."""
-    for name in ("binarize", "one", "zero", "one_hot"):
-        if name in given:
-            raise InputError(
-                f"--{name.replace('_', '-')} is for models of ones and zeros; leave it out"
-            )
-    return given
 
 
 def _tell(result, output) -> None:
@@ -1410,6 +1393,7 @@ def _add_predict(commands) -> None:
         help="first line names the fields (where not given: if it names no row and no column of "
         "the fit, and holds no digit or has names such as user and movieId)",
     )  # fmt: skip
+    predict.set_defaults(header="auto")
     predict.add_argument("--level", type=float, default=0.9, help="probability of the interval")
     predict.add_argument(
         "--noisy", action="store_true",
@@ -1501,7 +1485,7 @@ def _predict(options) -> int:
 
     _check_output(options, options.cells)
     fit = Fit.load(options.directory)
-    cells = read_cells(options.cells, fit.data, _guessed(options.header))
+    cells = read_cells(options.cells, fit.data, options.header)
     table = predictions_table(fit, *cells, options.level, options.noisy)
     return _give(table, options, "cells")
 

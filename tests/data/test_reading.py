@@ -684,6 +684,17 @@ def test_the_command_line_has_the_options_of_the_loaders(tmp_path, capsys):
     assert "2 columns 'a' ... 'b' of numbers, ones above 0" in capsys.readouterr().out
 
 
+def test_labels_of_ratings_and_of_lines_are_refused(tmp_path):
+    path = written(tmp_path, "user,item,rating\na,x,1\nb,y,2\n")
+    for read, layout in (
+        (load_ratings, "triples"),
+        (load_real, "triples"),
+        (load_ratings, "table"),
+    ):
+        with pytest.raises(InputError, match=r"label_column means nothing for (lines|ratings)"):
+            read(path, layout=layout, label_column="item")
+
+
 def test_options_that_nobody_knows_are_type_errors(tmp_path):
     path = written(tmp_path, SURVEY)
     for call in (

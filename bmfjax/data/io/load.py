@@ -208,7 +208,7 @@ def load_ratings(
     ...     load_ratings(path).column_names
     ('Heat', 'Fargo', 'Alien')
     """
-    if isinstance(row_names, bool):
+    if isinstance(row_names, bool | str):
         options, row_names = options | {"row_names": row_names}, None
     sides = {"row_names_given": row_names, "column_names_given": column_names}
     given = {"scale": scale, "duplicates": duplicates} | sides | options
@@ -340,15 +340,14 @@ def _read(kind, path, options, **more):
     """Read a file; refuse options that mean nothing for its format."""
     is_object = is_annotated(path)
     reader = READERS[".h5ad"][kind] if is_object else _reader(kind, path)
-    others = () if kind == BINARY else OF_BITS
-    for name in options:
-        if name not in OPTIONS or name in others:
-            known = ", ".join(n for n in OPTIONS if n not in others)
-            raise TypeError(f"{name} is no option of this loader; give one of {known}")
-    Asked.of(**{n: v for n, v in options.items() if n in _OF_READING})  # checks them
-    if not isinstance(options.get("label_column"), str | list | tuple | None):
-        raise TypeError("label_column is no name; give a str or several")
+    known = [name for name in OPTIONS if kind == BINARY or name not in OF_BITS]
     given = {name: value for name, value in options.items() if _is_given(name, value)}
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{name} is no option of this loader; give one of {', '.join(known)}")
+    Asked.of(**{n: v for n, v in given.items() if n in _OF_READING})  # checks them
+    if not isinstance(given.get("label_column"), str | list | tuple | None):
+        raise TypeError("label_column is no name; give a str or several")
     for name in given.keys() - set(reader.options):
         text = name in ANY_ENDING[kind].options if kind in ANY_ENDING else False
         formats = " ".join(["text"] * text + _endings(kind, name)) or "other"

@@ -131,7 +131,7 @@ def read_table(table: tables.Table, kind, asked: Asked) -> Found:
             given = {"rows": at[0], "columns": at[1], "values": values[at], "shape": values.shape,
                      "scale": asked.scale}  # fmt: skip
     labels = [*parts.labels, *labels]
-    if labels and kind != RATINGS:
+    if labels:
         texts = [["" if gone else text for text, gone in zip(c.all_texts(), c.missing, strict=True)]
                  for c in labels]  # fmt: skip
         given["row_labels"] = [" / ".join(row) for row in zip(*texts, strict=True)]

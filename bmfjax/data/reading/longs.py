@@ -346,6 +346,8 @@ def read_lines(lines, layout, kind, asked: Asked) -> Found:
 
 def found_of_lines(columns, lines, kind, asked: Asked, layout, may_be_header=False) -> Found:
     """Return what the columns of row, column and, but of pairs, value hold; `lines` are numbers."""
+    if asked.label_column:
+        raise InputError("label_column means nothing for lines of row and column; leave it out")
     sides, value = columns[:2], columns[2] if columns[2:] else None
     if kind == BINARY:
         return bits_of_pairs([(side.codes, side.texts) for side in sides], value, asked, layout)

@@ -326,6 +326,8 @@ class Parts(NamedTuple):
 def parts_of(table: Table, kind, asked: Asked) -> Parts:
     """Decide what each column is, as far as its name and the options say."""
     columns, named = list(table.columns), table.names
+    if kind == RATINGS and asked.label_column:
+        raise InputError("label_column means nothing for ratings; leave it out")
     if named is None and (asked.columns or asked.ignore or asked.label_column or asked.one_hot):
         named = [str(j) for j in range(1, len(columns) + 1)]  # they go by their numbers
         for name, column in zip(named, columns, strict=True):
