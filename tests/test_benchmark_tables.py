@@ -64,6 +64,33 @@ def test_a_script_refreshes_the_page_of_its_record(tables, tmp_path, monkeypatch
     assert sorted(p.name for p in tmp_path.iterdir()) == ["iasg_memory.json", "iasg_memory.md"]
 
 
+@pytest.fixture
+def papers(tables):
+    return importlib.import_module("papers")
+
+
+def test_the_page_of_the_papers_is_what_the_records_make(papers, tables):
+    records = tables.read_records(RESULTS)
+    text = papers.PAGE.read_text()
+    assert text == papers.text_of(records), "run python benchmarks/papers.py"
+    del records["nmf_coverage_small"]["figures"]["sets"]["small, two modes"]
+    with pytest.raises(KeyError):
+        papers.text_of(records)
+
+
+def test_what_stands_beside_a_published_figure_is_compared_with_it(papers):
+    records = {"study": {"figures": {"rows": [{"rank": 2, "error": 3.0}, {"rank": 4, "error": 1}]}}}
+    error = papers.Of("study", ("rows", {"rank": 2}, "error"), 1)
+    row = papers.Row("table", (4,), (error,), "lower")
+    assert papers.line(row, records)[1:4] == ["4", "3.0", "better"]
+    assert papers.compared(row._replace(better="higher"), records).startswith("behind in 1 of 1")
+    assert papers.compared(row._replace(better="higher", read=1.0), records) == "as good"
+    assert papers.line(row, {})[2:] == ["none", "none", "none"]
+    assert papers.line(papers.Row("figure", "shown", shown="how_sure: No such"), {})[2] == "none"
+    with pytest.raises(LookupError, match="0 rows"):
+        papers.looked_up(error._replace(path=("rows", {"rank": 3}, "error")), records)
+
+
 def test_links_lead_somewhere():
     for path in (README, *RESULTS.glob("*.md")):
         for target in re.findall(r"\]\((?!http|#)([^)\s]+)\)", path.read_text()):
