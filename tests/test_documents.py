@@ -115,3 +115,39 @@ def test_the_readme_names_every_model():
     cells = [line.split("|")[2] for line in table.splitlines() if line.startswith("| ")]
     named = {name for cell in cells[1:] for name in re.findall(r"`([\w-]+)`", cell)}
     assert named == set(FAMILIES)
+
+
+def test_figures_of_samplers_in_the_readme_are_those_of_records():
+    """The largest differences of means, in posterior standard deviations."""
+    results = ROOT / "benchmarks" / "results"
+
+    def figures(name):
+        return json.loads((results / f"{name}.json").read_text())["figures"]
+
+    sizes = figures("minibatch_sizes")["sizes"].values()
+    off = {"minibatch": max(rows["AuxiliaryGibbs, batch 64"]["mean"] for rows in sizes)}
+    relaxed = [
+        row["mean"]
+        for size in figures("bias_table")["tables"].values()
+        for name, row in size["rows"].items()
+        if "IASG" in name
+    ]
+    own = figures("numpyro_kernels")["rows"].values()
+    largest = [max(row[name]["mean"] for row in own) for name in ("SGHMC", "SGLD", "IASG")]
+    vb = figures("logistic_vs_nuts")
+    narrow = [vb["shipped"]["log_odds"]["sd_ratio"]["0.5"]]
+    narrow += [case["sd_ratio"]["0.5"] for case in vb["each"]]
+    table = README.partition("## Samplers")[2].partition("##")[0]
+    for said in (
+        f"off by {off['minibatch']:.2f} | beyond 4,000 x 4,000",
+        f"off by {min(relaxed):.2f} to {max(relaxed):.2f}",
+        f"standard deviations {min(narrow):.2f} to {max(narrow):.2f} of the right ones",
+        f"off by {largest[0]:.2f} and {largest[1]:.2f}",
+        f"off by {largest[2]:.2f}, warned of",
+    ):
+        assert said in table
+    faster = [
+        size for size, rows in figures("minibatch_sizes")["sizes"].items()
+        if rows["AuxiliaryGibbs, batch 64"]["times_gibbs"] < 1
+    ]  # fmt: skip
+    assert faster == ["8192"]
