@@ -27,6 +27,7 @@ import os
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 from jax import lax, random
 
@@ -58,17 +59,17 @@ def log_density(z):
 
 # %%
 def metropolis(key, step_size):
-    """A chain of `number` states, and the share of proposals that were accepted."""
+    """A chain of `number` states, what was proposed, and whether it was accepted."""
 
     def step(z, key):
         key_move, key_accept = random.split(key)
         proposal = z + step_size * random.normal(key_move, z.shape)
         log_ratio = log_density(proposal) - log_density(z)
         accept = jnp.log(random.uniform(key_accept)) < log_ratio
-        return jnp.where(accept, proposal, z), (jnp.where(accept, proposal, z), accept)
+        state = jnp.where(accept, proposal, z)
+        return state, (state, proposal, accept)
 
-    _, (states, accepted) = lax.scan(step, jnp.zeros(2), random.split(key, number))
-    return states, accepted.mean()
+    return lax.scan(step, jnp.zeros(2), random.split(key, number))[1]
 
 
 def report(name, states, accepted):
@@ -81,10 +82,20 @@ def report(name, states, accepted):
     return float(effective)
 
 
+walks = {size: jax.jit(metropolis)(random.key(0), size) for size in (2.0, 0.1, 30.0)}
 good, small, large = (
-    report(f"steps of {size}", *jax.jit(metropolis)(random.key(0), size))
-    for size in (2.0, 0.1, 30.0)
+    report(f"steps of {size}", states, accepted.mean())
+    for size, (states, _, accepted) in walks.items()
 )
+
+# %%
+figure, axes = plt.subplots(1, 3, figsize=(10, 3), sharex=True, sharey=True, dpi=80)
+for cell, (size, (states, proposals, accepted)) in zip(axes, walks.items(), strict=True):
+    cell.plot(*proposals[:400][~accepted[:400]].T, "x", color="#c4661f", label="refused")
+    cell.plot(*states[:400].T, ".-", color="#2b5fa8", linewidth=0.3, label="states")
+    cell.set(title=f"400 steps of {size:g}", xlim=(-10, 15), ylim=(-5, 15))
+axes[0].legend(fontsize=8)
+plt.show()
 
 # %% [markdown]
 # All three walks have the right distribution in the end; what differs is how long the end takes.
@@ -117,8 +128,19 @@ def gibbs(key):
     return lax.scan(step, jnp.zeros(2), random.split(key, number))[1]
 
 
-by_gibbs = report("Gibbs", jax.jit(gibbs)(random.key(1)), 1.0)
+path = jax.jit(gibbs)(random.key(1))
+by_gibbs = report("Gibbs", path, 1.0)
 assert by_gibbs > good
+
+# %%
+# The first coordinate moves, then the second.
+corners = np.repeat(np.asarray(path[:60]), 2, axis=0)
+corners[1:-1:2, 0] = corners[2::2, 0]
+plt.figure(figsize=(4, 3.4), dpi=80)
+plt.plot(*corners[:-1].T, linewidth=0.8)
+plt.plot(*path[:60].T, ".", color="black", markersize=4)
+plt.title("60 sweeps of Gibbs")
+plt.show()
 
 # %% [markdown]
 # Nothing had to be tuned. The price: it moves parallel to the axes only, and where two coordinates
@@ -142,7 +164,59 @@ drawn = np.asarray(nuts.get_samples())
 print("NUTS:", drawn.mean(0).round(2), np.cov(drawn.T)[0].round(2))
 
 # %% [markdown]
-# ## Factors of a matrix of three rows and three columns
+# ## Rejection, and Langevin
+#
+# Two other ways to draw. **Rejection** throws points evenly below a multiple of a density that lies
+# above the one we want, and keeps those below the latter: draws are independent, and in many
+# dimensions hardly any is kept. A **Langevin diffusion** drifts uphill and is shaken by noise; in
+# small steps of length $h$, without a test of acceptance, its draws are nearly right.
+
+# %%
+rng = np.random.default_rng(0)
+
+
+def wanted(x):
+    """Two bumps, in one dimension."""
+    return 0.4 * np.exp(-0.5 * ((x + 1.5) / 0.5) ** 2) + 0.3 * np.exp(-0.5 * (x - 1) ** 2)
+
+
+def envelope(x):
+    return 0.65 * np.exp(-0.5 * (x / 2) ** 2)
+
+
+thrown = 2.0 * rng.normal(size=2000)
+height = rng.uniform(size=2000) * envelope(thrown)
+kept = height < wanted(thrown)
+print(f"rejection keeps {kept.mean():.0%}")
+
+h, position = 0.05, np.empty(600)
+position[0] = -3.0
+for t in range(1, 600):
+    drift = -position[t - 1]  # of log density of a standard normal distribution
+    position[t] = position[t - 1] + h * drift + np.sqrt(2 * h) * rng.normal()
+
+grid = np.linspace(-4, 4, 200)
+assert (wanted(grid) <= envelope(grid)).all()
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), dpi=80, layout="constrained")
+left.plot(thrown[~kept], height[~kept], ".", markersize=2, color="#c4661f", label="refused")
+left.plot(thrown[kept], height[kept], ".", markersize=2, color="#2b5fa8", label="kept")
+left.plot(grid, envelope(grid), "--", color="black", linewidth=1)
+left.plot(grid, wanted(grid), color="black", linewidth=1)
+left.set(title="rejection: points below the envelope", xlim=(-4, 4))
+left.legend(fontsize=8)
+time = np.arange(600) * h
+right.imshow(
+    np.exp(-0.5 * grid[::-1, None] ** 2), extent=(0, time[-1], -4, 4), aspect="auto", cmap="Greys",
+    alpha=0.6,
+)  # fmt: skip
+at_time, at = np.meshgrid(np.linspace(1, 29, 12), np.linspace(-3.5, 3.5, 8))
+right.quiver(at_time, at, 0 * at, -at, color="#2b5fa8", width=0.003)
+right.plot(time, position, color="#b02418", linewidth=0.8)
+right.set(title="a Langevin path, and the gradient", xlabel="time")
+plt.show()
+
+# %% [markdown]
+# ## Factors of a matrix of two rows and three columns
 #
 # Say that entry $(i, j)$ of a matrix is $u_i^\top v_j$ plus normal noise of precision $\alpha$.
 # Given all $v_j$ the density of $u_i$ is the exponential of a quadratic function: it is **normal**,
@@ -155,7 +229,7 @@ print("NUTS:", drawn.mean(0).round(2), np.cov(drawn.T)[0].round(2))
 # coordinates in one block), then every $v_j$ in the same way, and starts again.
 
 # %%
-true_usage = np.array([[1.0, 0.0], [2.0, 1.0], [0.0, 1.0]])
+true_usage = np.array([[1.0, 0.0], [2.0, 1.0]])
 true_basis = np.array([[1.0, 2.0], [1.0, 3.0], [2.0, 1.0]])
 target = jnp.asarray(true_usage @ true_basis.T)
 alpha = 1000.0
@@ -175,19 +249,32 @@ def factorise(key, prior_precision, sweeps=400):
         key_usage, key_basis = random.split(key)
         usage = draw_factors(key_usage, target, state, prior_precision)
         basis = draw_factors(key_basis, target.T, usage, prior_precision)
-        return basis, (usage @ basis.T, jnp.abs(usage).max(), jnp.abs(basis).max())
+        return basis, (usage @ basis.T, usage, basis)
 
     start = random.normal(key, (3, 2))
     return lax.scan(sweep, start, random.split(key, sweeps))[1]
 
 
-for prior_precision in (0.0, 1.0):
-    products, largest_usage, largest_basis = jax.jit(factorise)(random.key(4), prior_precision)
+found = {prior: jax.jit(factorise)(random.key(4), prior) for prior in (0.0, 1.0)}
+for prior_precision, (products, usage, basis) in found.items():
     print(f"prior precision {prior_precision}: mean of the product")
     print(np.asarray(products[50:].mean(0)).round(2))
-    sizes = [f"{float(s):.1f}" for s in (largest_usage[-1], largest_basis[-1])]
+    sizes = [f"{float(jnp.abs(s[-1]).max()):.1f}" for s in (usage, basis)]
     print("largest entries of the factors at the end:", *sizes)
     assert np.abs(products[50:].mean(0) - target).max() < 0.1
+
+# %% [markdown]
+# The draws of both rows of the usage and of the three rows of the basis, as points in a plane:
+
+# %%
+figure, axes = plt.subplots(2, 2, figsize=(8, 6), dpi=80, layout="constrained")
+for cells, (prior_precision, (_, *factors)) in zip(axes, found.items(), strict=True):
+    for cell, draws, name in zip(cells, factors, ("usage", "basis"), strict=True):
+        for row in range(draws.shape[1]):
+            cell.plot(*draws[:, row].T, ".", markersize=3, label=f"row {row + 1}")
+        cell.set_title(f"{name}, prior precision {prior_precision:g}", fontsize=9)
+        cell.legend(fontsize=7)
+plt.show()
 
 # %% [markdown]
 # Both find the product. But without a prior (precision 0) *nothing* keeps the factors where they
