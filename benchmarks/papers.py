@@ -460,7 +460,7 @@ RUKAT = (
                 said="R-hat at rank 8, from shared starts",
             ),
             Row("single cells", "shown", shown="cells_and_pathways: Cells"),
-            Row("Peskun's order", "proved", shown="layers_and_missing: Peskun's order"),
+            Row("Peskun's order", "proved", shown=RATINGS + "Peskun's order"),
         ),
     ),
 )

@@ -143,7 +143,43 @@ plt.title("60 sweeps of Gibbs")
 plt.show()
 
 # %% [markdown]
-# Nothing had to be tuned. The price: it moves parallel to the axes only, and where two coordinates
+# ## Peskun's order
+#
+# Of two chains with the same distribution, that which leaves its state more often, wherever it
+# goes, has means with the smaller variance (Peskun 1973). So a zero-one variable should not be
+# drawn anew from its distribution, with which it may stay. **Metropolised Gibbs**, by which the
+# Boolean models here are sampled, proposes to flip it and accepts with probability
+# $\min(1, p(\text{new})/p(\text{old}))$. Draws of each rule, and what theory says of the variance:
+
+
+# %%
+def flipping(key, p, metropolised, steps=2000 if quick else 20_000):
+    """Mean of a zero-one chain whose share of ones is p, and the variance of a mean over it."""
+    to_one, to_zero = (p / (1 - p), 1.0) if metropolised else (p, 1 - p)
+
+    def step(bit, u):
+        bit = jnp.where(u < jnp.where(bit, to_zero, to_one), ~bit, bit)
+        return bit, bit
+
+    bits = lax.scan(step, jnp.zeros(200, bool), random.uniform(key, (steps // 100, 200)))[1]
+    return bits.mean(), bits.mean(0).var() * len(bits)
+
+
+shares = np.linspace(0.05, 0.5, 10)
+figure, axes = plt.subplots(figsize=(5, 2.8), dpi=80)
+for metropolised, colour in ((False, "#c4661f"), (True, "#2b5fa8")):
+    found = [jax.jit(flipping, static_argnums=2)(random.key(5), p, metropolised) for p in shares]
+    theory = shares * (1 - shares) * (1 - 2 * shares if metropolised else 1)
+    axes.plot(shares, [float(v) for _, v in found], "o", color=colour, markersize=4)
+    axes.plot(shares, theory, color=colour, label="Metropolised" if metropolised else "Gibbs")
+axes.set(xlabel="share of ones", ylabel="variance x draws")
+axes.legend()
+plt.show()
+
+# %% [markdown]
+# ## In blocks, and by gradients
+#
+# Gibbs needed no tuning. The price: it moves parallel to the axes only, and where two coordinates
 # are almost tied to each other its steps become as small as those of the timid walk above. The
 # remedy is to draw what is tied **together**, as one block; remember it for the factors below.
 #
