@@ -396,7 +396,7 @@ RUKAT = (
             Row(
                 "1M, deep OrMachine; ours is `probit`",
                 (63.8, 70.0, 72.1),
-                _right("movielens_fits_1m", "probit, rank 10", SOME),
+                _right("probit_movielens_1m", "probit, rank 10", SOME),
                 "higher",
             ),
         ),
