@@ -1080,6 +1080,34 @@ def _compiled_row(step: str, target: str, one: dict) -> list:
     ]  # fmt: skip
 
 
+@page("panpal_pull", "Why does PanPal find no tile of 8 x 8?")
+def panpal_pull(records: Records):
+    found = figures(records, "panpal_pull")
+    at = found["objective"]
+    yield (
+        f"{found['size']} x {found['size']}, {found['rank']} tiles, {number(found['ones'])} ones. "
+        f"The relaxed objective is {number(at['truth'], 1)} at the truth and "
+        f"{number(at['empty'], 1)} at the empty tiling. Entries are pulled to 0 and 1 with weight "
+        f"1 as published; a pull that grows does so over {number(found['steps_in_which_it_grows'])}"
+        " steps. Wrong entries are beside the noise-free matrix."
+    )
+    yield table(
+        ["start, as published", "steps", "tiles", "wrong entries"],
+        [
+            [f"{100 * float(share):g} % truth, the rest uniform numbers", *case.values()]
+            for share, case in found["from_the_truth_and_noise"].items()
+        ],
+    )
+    yield table(
+        ["from uniform numbers", "rank", "steps", "tiles", "wrong entries"],
+        [
+            [way, int(rank), *case.values()]
+            for rank, cases in found["from_uniform_numbers"].items()
+            for way, case in cases.items()
+        ],
+    )
+
+
 @page(
     "optimisers",
     "How well do PanPal, Primp, ELBMF, thresholded NMF and the polish factorise?",
