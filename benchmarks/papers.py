@@ -79,6 +79,11 @@ def _optimised(matrix: str, method: str) -> Of:
     return Of("optimisers_thesis", ("thesis", matrix, method, "errors_noise_free"))
 
 
+def _pulled(way: str) -> Of:
+    """Return the wrong entries of PanPal from uniform numbers."""
+    return Of("panpal_pull", ("from_uniform_numbers", "30", way, "wrong"))
+
+
 def _coverage(size: str, of: str, sampler: str, figure: str, digits: int) -> Of:
     """Return the mean over the repetitions of a figure of a set of the coverage study."""
     path = ("sets", f"{size}, {of}", sampler, figure)
@@ -146,6 +151,13 @@ GONSIOR = (
     Part(
         "Gonsior (2019): PAL-Tiling, the optimiser that is relaxed (wrong entries, two matrices)",
         (
+            Row(
+                "8 x 8 tiles, clean, one matrix: PanPal, and with a pull that grows and free ones",
+                (_pulled("as published"),),
+                (_pulled("a pull that grows, ones free"),),
+                "lower",
+                said="the published search, run here",
+            ),
             *(
                 Row(
                     f"8 x 8 tiles, {noise}",

@@ -43,6 +43,103 @@ print(f"{int(made.clean.sum())} ones in {RANK} tiles")
 print(f"{int((data != made.clean).sum())} entries flipped")
 
 # %% [markdown]
+# ## The data
+#
+# The factors (the thesis's figure 3.4), their Boolean product, the noise and what is observed
+# (3.5). The order of rows and columns hides the tiles; sorted by the factors they show (2.2). Each
+# tile is a column of the usage times a row of the basis (2.3).
+
+# %%
+figure, axes = plt.subplots(1, 6, figsize=(12, 2.6), dpi=80, layout="constrained")
+by_row, by_column = (np.lexsort(factor.T[::-1])[::-1] for factor in (made.usage, made.basis))
+shuffled = np.random.default_rng(0).permutation(SIZE)
+noise = data - made.clean
+for cell, picture, name in zip(
+    axes,
+    (made.usage, made.basis.T, made.clean[shuffled][:, shuffled], noise[shuffled][:, shuffled],
+     data[shuffled][:, shuffled], data[by_row][:, by_column]),
+    ("usage", "basis", "product", "noise: added, taken", "observed", "observed, sorted"),
+    strict=True,
+):  # fmt: skip
+    cell.imshow(picture, aspect="auto", cmap="RdBu", vmin=-1, vmax=1, interpolation="nearest")
+    cell.set_title(name, fontsize=9, loc="left")
+    cell.set_xticks([])
+    cell.set_yticks([])
+plt.show()
+
+# %% [markdown]
+# ## Descent, and a step back
+#
+# PAL-Tiling, the optimiser that the thesis makes a sampler of, descends along the gradient of the
+# squares (2.4), in steps no longer than one over the largest curvature. After each it applies a
+# proximal operator: numbers below one half are pushed to 0, those above to 1, which is what a
+# penalty does that is highest in the middle and infinite outside (2.5).
+
+# %%
+line = np.linspace(0, 1.2, 120)
+x, y = np.meshgrid(line, line)
+squares = 0.5 * (1 - x * y) ** 2
+path = [np.array([0.15, 0.4])]
+for _ in range(40):
+    a, b = path[-1]
+    # Each in turn: the curvature in one is the square of the other, here at most 1.44.
+    a = a + 0.2 * (1 - a * b) * b
+    b = b + 0.2 * (1 - a * b) * a
+    path.append(np.array([a, b]))
+
+figure, axes = plt.subplots(1, 3, figsize=(10, 2.8), dpi=80, layout="constrained")
+axes[0].contourf(x, y, squares, 20, cmap="Greys_r")
+axes[0].plot(*np.array(path).T, ".-", color="#c4661f")
+axes[0].set_title("descent on (1 - xy)²/2", fontsize=9, loc="left")
+inside = np.linspace(0, 1, 200)
+axes[1].plot(inside, 1 - np.abs(1 - 2 * inside), color="#2b5fa8")
+axes[1].vlines([0, 1], 0, 1.5, color="#2b5fa8", linestyle="--")
+axes[1].set_title("the penalty; infinite outside", fontsize=9, loc="left")
+wide, step = np.linspace(-0.4, 1.4, 400), 0.1
+stepped = np.where(wide <= 0.5, np.maximum(0, wide - 2 * step), np.minimum(1, wide + 2 * step))
+axes[2].plot(wide, wide, "--", color="#999999")
+axes[2].plot(wide, stepped, color="#2b5fa8")
+axes[2].set_title("its proximal operator, step 0.1", fontsize=9, loc="left")
+plt.show()
+
+# %% [markdown]
+# ## Priors and minibatches
+#
+# The priors of an entry (3.1). The sampler looks at some rows of the data when it moves the basis,
+# and at some columns when it moves the usage (3.3). The squares are a sum over entries (3.2), each
+# of which depends on a row of either factor.
+
+# %%
+figure, axes = plt.subplots(1, 3, figsize=(10, 2.8), dpi=80, layout="constrained")
+edge = np.linspace(0.005, 0.995, 200)
+for name, density in {
+    "flat": np.ones_like(edge),
+    "Normal(0, 1)": np.exp(-0.5 * edge**2),
+    "Laplace(0, 2)": np.exp(-0.5 * edge),
+    "Beta(1/2, 1/2)": (edge * (1 - edge)) ** -0.5,
+}.items():
+    axes[0].plot(edge, density / density.mean(), label=name)
+axes[0].set(ylim=(0, 3))
+axes[0].legend(fontsize=7)
+axes[0].set_title("densities in [0, 1]", fontsize=9, loc="left")
+picked = np.sort(np.random.default_rng(0).choice(SIZE, SIZE // 4, replace=False))
+for cell, of in zip(axes[1:], ("basis", "usage"), strict=True):
+    shown = np.zeros((SIZE + 10, SIZE + 10))
+    shown[10:, 10:] = 0.25
+    rows = picked + 10
+    if of == "basis":
+        shown[rows, 10:] = shown[rows, :6] = 0.6
+        shown[:6, 10:] = 1.0
+    else:
+        shown[10:, rows] = 0.6
+        shown[:6, rows] = 0.6
+        shown[10:, :6] = 1.0
+    cell.imshow(shown, cmap="Blues", vmin=0, vmax=1.4, interpolation="nearest")
+    cell.set_title(f"moving the {of} (dark)", fontsize=9, loc="left")
+    cell.axis("off")
+plt.show()
+
+# %% [markdown]
 # The model is the thesis's, with its Normal prior. It fixes the precision of the noise at one.
 # The library's default is to learn it.
 
