@@ -25,6 +25,9 @@ Three questions, each about observed entries:
   "Posterior predictive assessment of model fitness via realized discrepancies", Statistica Sinica
   6). The statistic is the largest distance from the mean of replicates, in their standard
   deviations, so that one probability stands for all rows, columns or pairs, and the worst is named.
+  For counts, so is how they scatter: with the rates :math:`\lambda` of a draw, the index of
+  dispersion :math:`\sum (n - \lambda)^2 / \sum \lambda` of each column and of all, which is one of
+  Poisson counts on average. The data are compared with the replicate of the same draw.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
@@ -151,8 +155,9 @@ class ModelCheck(LeftOut):
     Attributes
     ----------
     statistics : pandas.DataFrame
-        A row for `row sums`, `column sums` and `pairs of columns`: `p_value`, the share of
-        replicates as far off; and of the `worst`: `observed`, `expected` and `sd`.
+        A row for `row sums`, `column sums` and `pairs of columns`, and for the `dispersions` of
+        counts: `p_value`, the share of replicates as far off; and of the `worst`: `observed`,
+        `expected` and `sd`.
     other_model : str
         What to fit instead, where this model does not fit: it has what this one lacks.
     """
@@ -467,7 +472,7 @@ def calibration(one, is_one, seed: int = 0, order=None) -> tuple[pd.DataFrame, f
 
 
 def _statistics(fit, seed: int) -> pd.DataFrame:
-    """Compare sums of rows and columns and pairs of columns with those of replicates."""
+    """Compare sums of rows and columns, pairs of columns and scatter with those of replicates."""
     rows, columns, cells = _replicated_cells(fit.data, seed)
     i, j, values = cells
     chains, draws = fit.usage_draws.shape[:2]
@@ -495,8 +500,32 @@ def _statistics(fit, seed: int) -> pd.DataFrame:
     }
     table = {name: worst_of(np.stack(each), labels[name]) for name, each in found.items()
              if len(labels[name])}  # fmt: skip
-    frame = pd.DataFrame(table.values(), index=pd.Index(table, name="statistic"))
-    return frame
+    if fit._scored == COUNTS:
+        sums, rates = _dispersions(few, cells, made, at[1], shape[1])
+        table["dispersions"] = worst_of(sums, [*names[1], "all columns"], rates)
+    return pd.DataFrame(table.values(), index=pd.Index(table, name="statistic"))
+
+
+def _dispersions(few, cells, made, at, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return sums of squared errors of columns, and of all (1 + replicate, column + 1), and rates.
+
+    What the rates of a draw leave of its replicate, less what they leave of the data, is added to
+    the mean of the latter: where rates are not sure, they are off by as much in both.
+    """
+    i, j, values = cells
+    parts = np.zeros((3, len(made), width))  # rates, errors of the data, errors of replicates
+    for some in blocks(len(i), 4 * len(made)):
+        rates = few._rates(i[some], j[some])
+        number = rates.shape[1]
+        place = sp.csr_array(
+            (np.ones(number), at[some], np.arange(number + 1)), shape=(number, width)
+        )
+        errors = ((values[some] - rates) ** 2, (made[:, some] - rates) ** 2)
+        parts += np.stack([part @ place for part in (rates, *errors)])
+    rates, own, replicated = np.concatenate([parts, parts.sum(2, keepdims=True)], 2)
+    observed = own.mean(0)
+    sums = np.concatenate([observed[None], observed + replicated - own])
+    return sums, np.maximum(rates.mean(0), np.finfo(float).tiny)
 
 
 def _replicated_cells(data, seed: int):
@@ -529,11 +558,12 @@ def _paired(j, values, width: int) -> np.ndarray:
     return np.sort(np.argsort(-spread, kind="stable")[:MOST_PAIRED])
 
 
-def worst_of(sums, labels) -> dict:
+def worst_of(sums, labels, units=None) -> dict:
     """Find which of some sums is farthest from those of replicates.
 
     `sums` (1 + replicate, sum) has the observed ones first. A replicate is measured against the
-    others, as the observed are, so that the share of replicates as far off is a probability.
+    others, as the observed are, so that the share of replicates as far off is a probability. What
+    is found of a sum is in its unit, (sum,).
     """
     count = len(sums) - 1
     made = sums[1:]
@@ -553,10 +583,11 @@ def worst_of(sums, labels) -> dict:
         for one in made
     ]  # fmt: skip
     at = int(observed.argmax())
+    unit = 1.0 if units is None else units[at]
     return {
         "p_value": float((1 + np.sum(np.array(far) >= observed[at])) / (1 + count)),
         "worst": str(labels[at]),
-        "observed": float(sums[0][at]),
-        "expected": float(mean[at]),
-        "sd": float(math.sqrt(max(square[at] - mean[at] ** 2, 0.0))),
+        "observed": float(sums[0][at] / unit),
+        "expected": float(mean[at] / unit),
+        "sd": float(math.sqrt(max(square[at] - mean[at] ** 2, 0.0)) / unit),
     }

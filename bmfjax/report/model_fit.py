@@ -43,6 +43,10 @@ def model_section(fit) -> Section | None:
         "Data that the draws make are compared with the data: the row, column or pair of columns "
         "that is farthest off is named, and the p-value is the share of made data in which some "
         "row, column or pair is as far off.",
+        "Dispersions are squared distances of counts from what is expected of them, in parts of "
+        "it: 1 for Poisson counts, above it for those that scatter more."
+        if "dispersions" in statistics.index
+        else None,
         table(statistics),
     )
 

@@ -14,6 +14,7 @@ from bmfjax.posterior.model_check import (
     UNLIKELY,
     _bits_of_columns,
     _counted,
+    _statistics,
     calibration,
     effects_left_out,
     left_out,
@@ -229,6 +230,54 @@ def test_the_worst_sum_is_named_and_its_probability_is_a_rank():
     found = worst_of(sums, names)
     assert found["worst"] == "e" and found["observed"] == 25 and found["p_value"] == 1 / 40
     assert found["expected"] == pytest.approx(sums[1:, 4].mean())
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A fit of counts whose draws have these `rates` (draw, row), alike in all columns."""
+
+    data: RealMatrix
+    rates: np.ndarray
+    scatter: float = 0.0
+    usage_draws: np.ndarray = field(default_factory=lambda: np.zeros((2, 50, 1, 1)))
+    basis_draws: np.ndarray = field(default_factory=lambda: np.zeros((2, 50, 1, 1)))
+    other_draws: dict = field(default_factory=dict)
+    _scored: ClassVar[str] = "probabilities of counts"
+
+    def _rates(self, i, j):
+        return self.rates[:, i]
+
+    def _replicates(self, i, j, rng):
+        return scattered(rng, self._rates(i, j), self.scatter)
+
+
+def scattered(rng, rates, scatter):
+    """Draw counts, negative binomial if rates scatter by a relative standard deviation."""
+    return rng.poisson(
+        rates * rng.gamma(scatter**-2, scatter**2, rates.shape) if scatter else rates
+    )
+
+
+def checked_counts(scatter, seed, known=0.0, shape=(30, 8)):
+    """The statistics of counts that scatter, under the posterior of rows' rates if they do not."""
+    rng = np.random.default_rng(seed)
+    rates = rng.gamma(2.0, 5.0, (shape[0], 1))
+    values = scattered(rng, np.tile(rates, shape[1]), scatter).astype(float)
+    drawn = rng.gamma(2.0 + values.sum(1), 1.0 / (0.2 + shape[1]), (100, shape[0]))
+    drawn = np.tile(rates[:, 0], (100, 1)) if known else drawn
+    return _statistics(Counts(RealMatrix(values), drawn, known), seed)
+
+
+def test_counts_scatter_as_their_model_has_it():
+    """Rates that are not sure make replicates and the data differ from them alike."""
+    values = [checked_counts(0.0, seed).loc["dispersions", "p_value"] for seed in range(40)]
+    assert np.mean(np.array(values) < UNLIKELY) < 0.1 and 0.3 < np.mean(values) < 0.7
+    found = checked_counts(0.3, 0)
+    assert found.loc["dispersions", "p_value"] < UNLIKELY < found.loc["row sums", "p_value"]
+    worst = found.loc["dispersions"]
+    assert worst["worst"] == "all columns" and worst["expected"] == pytest.approx(1.0, abs=0.1)
+    assert worst["observed"] == pytest.approx(1 + 0.3**2 * 10.0 * 1.5, abs=0.5)
+    assert checked_counts(0.3, 0, known=0.3).loc["dispersions", "p_value"] > 0.1
 
 
 def test_bins_hold_what_was_predicted_and_seen():
