@@ -712,6 +712,24 @@ def poisson_signatures(records: Records):
         "(SignatureAnalyzer)."
     )
     (record,) = records.values()
+    runs = sorted(record["figures"]["runs"].items(), key=lambda item: int(item[0]))
+
+    def over(of, take, value, digits):
+        return number(take([value(case) for case in of.values()]), digits)
+
+    median = statistics.median
+    yield table(
+        ["signatures", "matrices", "median bias of their number", "median precision",
+         "median sensitivity", "95 % intervals that hold, mean", "median processor seconds"],
+        [
+            [true, len(of), over(of, median, lambda case, n=int(true): case["rank"] - n, 0),
+             over(of, median, lambda case: case["precision"], 2),
+             over(of, median, lambda case: case["sensitivity"], 2),
+             over(of, statistics.mean, lambda case: case["coverage"], 3),
+             over(of, median, lambda case: case["cpu_seconds"], 0)]
+            for true, of in runs
+        ],
+    )  # fmt: skip
     yield table(
         ["signatures", "seed", "number found", "its probability", "precision", "sensitivity",
          "95 % intervals that hold", "verdict", "draws a chain", "processor seconds", "commit"],
@@ -722,8 +740,8 @@ def poisson_signatures(records: Records):
              number(case["cpu_seconds"], 0), case["commit"]]
             if "rank" in case
             else [true, seed, "none", *[""] * 7, case["commit"]]
-            for true, of in sorted(record["figures"]["runs"].items(), key=lambda item: int(item[0]))
-            for seed, case in of.items()
+            for true, of in runs
+            for seed, case in sorted(of.items())
         ],
     )  # fmt: skip
     if "sweep" in record["figures"]:
@@ -733,3 +751,26 @@ def poisson_signatures(records: Records):
             f"processor seconds with {sweep['nonzero']:,} counts that are not zero "
             f"({sweep['commit']})."
         )
+
+
+@page("overdispersion", "Do real counts scatter more than Poisson ones?")
+def overdispersion(records: Records):
+    yield (
+        "Fits of both models, with the same number of factors and the same time. The dispersions "
+        "are those of `fit.check()`: of all columns, or of the one that is named. The log score is "
+        "that of an entry left out, in nats."
+    )
+    (record,) = records.values()
+    yield table(
+        ["counts", "rows", "columns", "model", "dispersions", "data", "replicates", "p-value",
+         "log score", "standard deviation of rates", "processor seconds"],
+        [
+            [name, case["rows"], case["columns"], case["model"], case["worst"],
+             number(case["observed"], 2), with_error(case["expected"], case["sd"], 2),
+             number(case["p_value"], 2), number(case["log_score"], 3),
+             "" if case["scatter"] is None else number(case["scatter"], 2),
+             number(case["cpu_seconds"], 0)]
+            for name, cases in record["figures"]["runs"].items()
+            for case in cases
+        ],
+    )  # fmt: skip
