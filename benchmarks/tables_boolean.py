@@ -644,6 +644,21 @@ def features_agreement(records: Records):
     )  # fmt: skip
 
 
+@page("features_speed", "What does a sweep of binary features cost?")
+def features_speed(records: Records):
+    (record,) = records.values()
+    yield "Processor time of one chain on one core; the first sweep compiles."
+    yield table(
+        ["rows x columns x features", "ms a sweep", "fastest", "s of the first", "peak memory, MB"],
+        [
+            [name.replace("x", " x "), number(case["ms_a_sweep"], 1),
+             number(case["fastest_ms_a_sweep"], 1), number(case["compile_seconds"], 1),
+             number(1e-6 * case["peak_bytes"], 0)]
+            for name, case in record["figures"]["sizes"].items()
+        ],
+    )  # fmt: skip
+
+
 @page(
     "ormachine_completion", "Does the Boolean model fill in missing entries as well as can be?",
     "ormachine_completion*",
