@@ -1,6 +1,7 @@
 """Fits of counts: planted spectra, offsets, new rows, an unknown number, refusals."""
 
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,8 @@ import pytest
 from scipy import stats
 
 import bmfjax
-from bmfjax.data import InputError
+from bmfjax.data import InputError, RealMatrix
+from bmfjax.families import poisson
 
 ROWS, COLUMNS = 30, 12
 SHORT = {"num_chains": 2, "num_warmup": 60, "num_samples": 60, "progress": False}
@@ -120,3 +122,22 @@ def test_what_are_no_counts_is_refused(data, model, message):
         bmfjax.fit(np.array(data, float), model, **SHORT)
     with pytest.raises(InputError, match="give a positive number for each row"):
         bmfjax.Poisson(1, offset=[1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("counts", "rank", "number"),
+    [
+        (np.full((8, 5), 1), 3, poisson.TRAJECTORIES),
+        (np.eye(8, 5) * 4, 3, poisson.TRAJECTORIES),  # 0.5 an entry
+        (np.eye(8, 5) * 3.9 // 1, 3, 0),  # fewer
+        (np.full((8, 5), 1), poisson.MOST_NUMBERS // 40, poisson.TRAJECTORIES),
+        (np.full((8, 5), 1), poisson.MOST_NUMBERS // 40 + 1, 0),
+        (np.full((8, 5), np.sqrt(poisson.MOST_SQUARES / 40) // 1), 3, poisson.TRAJECTORIES),
+        (np.full((8, 5), np.sqrt(poisson.MOST_SQUARES / 40) // 1 + 1), 3, 0),
+    ],
+)
+def test_trajectories_are_followed_where_counts_are_many_and_the_matrix_is_small(
+    counts, rank, number
+):
+    problem = SimpleNamespace(data=RealMatrix(np.asarray(counts, float)), rank=rank)
+    assert poisson._trajectories(problem) == number
