@@ -142,8 +142,8 @@ def _ess(axes, values, text, chains):
 
 def _mark(axes, value, colour):
     axes.axvline(value, color=colour, **DASHED)
-    axes.text(value, 1.0, f" {value}", color=colour, fontsize=8.5, va="top",
-              transform=axes.get_xaxis_transform())  # fmt: skip
+    across = axes.get_xaxis_transform()
+    axes.text(value, 1.0, f" {value}", fontsize=8.5, va="top", transform=across)
 
 
 def _percent(share):

@@ -92,7 +92,7 @@ def image(figure: Figure | None, alt: str, *, wide: bool = True) -> Markup | Non
 
 
 def table(frame) -> Markup:
-    """Show a data frame, its index first; numbers with four digits."""
+    """Show a data frame, its index first, numbers with four digits; it may scroll."""
     frame = frame.reset_index()
     row = Markup("<tr>{}</tr>").format
     head = row(Markup("").join(Markup("<th>{}</th>").format(name) for name in frame.columns))
@@ -105,7 +105,8 @@ def table(frame) -> Markup:
         )
         for values in frame.itertuples(index=False)
     ]
-    return Markup('<table class="plain">{}</table>').format(Markup("\n").join([head, *lines]))
+    shown = Markup('<div class="wide"><table class="plain">{}</table></div>')
+    return shown.format(Markup("\n").join([head, *lines]))
 
 
 def beside(*images: Markup | None) -> Markup:
