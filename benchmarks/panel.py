@@ -24,6 +24,7 @@ either `bits` (packed rows) or `indptr` and `indices` of the ones, and those of 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -201,22 +202,25 @@ def main() -> None:
     from tables import RESULTS
 
     record = (options.output or RESULTS) / "panel.json"
-    sets = json.loads(record.read_text())["figures"]["sets"] if record.exists() else {}
-    for name in options.sets:
+
+    def held() -> dict:
+        return json.loads(record.read_text())["figures"]["sets"] if record.exists() else {}
+
+    for name, model in itertools.product(options.sets, options.models):
         if not any(options.data.glob(SETS[name][0])):
             print(f"{name}: no file {SETS[name][0]} in the folder; left out", flush=True)
             continue
-        for model in options.models:
-            of = sets.setdefault(name, {})
-            if options.resume and "log_score" in of.get(model, {}):
-                continue
-            of[model] = in_a_process(options, name, model) | {
-                "seed": options.seed, "max_time": options.max_time, "max_cpu": options.max_cpu,
-                "commit": options.commit or commit_of(),
-            }  # fmt: skip
-            print(name, model, of[model], flush=True)
-            # What has been found stays if the rest is cut off.
-            write_record("panel", {"sets": sets}, options.output, commit=options.commit)
+        if options.resume and "log_score" in held().get(name, {}).get(model, {}):
+            continue
+        found = in_a_process(options, name, model) | {
+            "seed": options.seed, "max_time": options.max_time, "max_cpu": options.max_cpu,
+            "commit": options.commit or commit_of(),
+        }  # fmt: skip
+        print(name, model, found, flush=True)
+        # What has been found stays if the rest is cut off, and what another run found meanwhile.
+        sets = held()
+        sets.setdefault(name, {})[model] = found
+        write_record("panel", {"sets": sets}, options.output, commit=options.commit)
 
 
 if __name__ == "__main__":
