@@ -220,7 +220,7 @@ def test_the_command_line_reads_attributes(tmp_path, capsys):
     assert cli.main(asked) == 2
     assert "row_attributes has no line for row 'user 3'; add it" in capsys.readouterr().err
     assert cli.main([*asked[:-4], "--row-attributes", str(tmp_path / "no.csv")]) == 2
-    assert "there is no file" in capsys.readouterr().err
+    assert "there is no such file" in capsys.readouterr().err
 
 
 # ---- refusals ------------------------------------------------------------------------------------
@@ -329,11 +329,20 @@ def test_a_file_of_attributes_is_a_table_of_names_or_refused_in_one_sentence(tmp
     table = load_attributes(path)
     assert list(table.index) == ["007", "8"]
     assert table["age"].tolist() == [24, 53] and table["job"].tolist() == ["clerk", "nurse"]
-    with pytest.raises(InputError, match=r"there is no file .*; give a table of names by attrib"):
+    excel = path.with_suffix(".csv")
+    excel.write_text("user;age;new;age\n007;24,5;TRUE;\n8;1.053,5;FALSE;x\n", "utf-16")
+    table = load_attributes(excel)
+    assert table.iloc[:, 0].tolist() == [24.5, 1053.5] and list(table) == ["age", "new", "age"]
+    assert table["new"].tolist() == ["TRUE", "FALSE"] and table.isna().sum().tolist() == [0, 0, 1]
+    with pytest.raises(
+        InputError, match=r"nobody.csv: there is no such file; give a table of names by"
+    ):
         load_attributes(tmp_path / "nobody.csv")
     path.write_text("user\n8\n")
-    with pytest.raises(InputError, match="has 1 fields a line; give a name and at least one attr"):
+    with pytest.raises(
+        InputError, match="it has 1 field a line; give a name and at least one attr"
+    ):
         load_attributes(path)
     path.write_text("")
-    with pytest.raises(InputError, match=r"cannot be read as a table .* a .csv of names by attrib"):
+    with pytest.raises(InputError, match=r"users.tsv: the file is empty"):
         load_attributes(path)

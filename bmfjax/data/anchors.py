@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import check_stored, names_for, order_of, read_named_lines
+from bmfjax.data.names import check_stored, names_for, order_of
+from bmfjax.data.reading.door import read_named_lines
 
 FORMS = "a list of column names, a mapping of column names to numbers, or one number a column"
 
@@ -46,26 +47,6 @@ class Anchors(NamedTuple):
 def read_anchors(given: Any, column_names: Sequence[str]) -> Anchors:
     """Read known factors, given in any of the forms that `bmfjax.fit` takes.
 
-    Parameters
-    ----------
-    given : mapping or pandas.DataFrame
-        A mapping of factor names to lists of column names, to mappings of column names to numbers
-        (0 where a column is not named), or to one number a column. Or a table, columns of the data
-        by factors.
-    column_names : sequence of str
-
-    Returns
-    -------
-    Anchors
-
-    Raises
-    ------
-    InputError
-        For anything else, for columns that the data do not have, for two factors of one name or
-        with the same values, and for a name that is the number of another factor.
-
-    Examples
-    --------
     >>> read_anchors({"oils": ["olive", "palm"]}, ["corn", "olive", "palm"]).values[:, 0]
     array([0., 1., 1.])
     """
@@ -208,33 +189,14 @@ def check_weights(anchors: Anchors, model: str, *, signed: bool) -> None:
 
 
 def load_anchors(path) -> pd.DataFrame:
-    """Read known factors from a table: a line for each column of the data, a column a factor.
-
-    Parameters
-    ----------
-    path : path
-        A .csv, or a table with tabs (.tsv, .txt). The first line names the factors, the first field
-        of the others a column. A blank cell, NA or NaN is missing.
-
-    Returns
-    -------
-    pandas.DataFrame
-        As float64, for `read_anchors`.
-
-    Raises
-    ------
-    InputError
-        Where there is no such file, or it is no such table.
-    """
-    what = "columns by known factors"
+    """Read known factors for `read_anchors`: a line for each column of the data."""
     fields = "the name of a column and a number for each known factor"
-    found = read_named_lines(path, what, fields, dtype=str, keep_default_na=False)
-    for name in found:
-        try:
-            found[name] = [float(text.strip() or "nan") for text in found[name].replace("NA", "")]
-        except ValueError as error:
+    names, columns = read_named_lines(path, "columns by known factors", fields)
+    for column in columns:
+        if (odd := column.odd()) is not None:
             raise InputError(
-                f"{path} has {str(error).split(': ')[-1]} for anchor {name!r}; give numbers, and "
+                f"{path} has {column.text(odd)!r} for anchor {column.name!r}; give numbers, and "
                 "leave what is not known blank"
-            ) from None
-    return found
+            )
+    values = dict(enumerate(column.values for column in columns))
+    return pd.DataFrame(values, names).set_axis([column.name for column in columns], axis=1)

@@ -11,7 +11,8 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import check_stored, order_of, read_named_lines
+from bmfjax.data.names import check_stored, order_of
+from bmfjax.data.reading.door import read_named_lines
 
 #: Numbers of a table of attributes at most, and the longest of its shorter sides.
 MAX_NUMBERS, MAX_DIRECTIONS = 200_000_000, 10_000
@@ -84,29 +85,12 @@ def names_of_fields(fields: Sequence[Field]) -> tuple[str, ...]:
 
 
 def read_attributes(given: Any, side: str, line_names: Sequence[str]) -> AttributeTable:
-    """Read the attributes of the rows or columns of some data.
+    """Read the attributes of the rows or columns (`side`) of data whose lines have these names.
 
-    Parameters
-    ----------
-    given : (lines, attributes) array, scipy.sparse matrix or pandas.DataFrame
-        In the order of the lines; a DataFrame whose index has their names is put in that order, and
-        may name further lines. Texts, categories and bools of a DataFrame are categories.
-    side : {"row", "column"}
-    line_names : sequence
-        Names of the lines.
+    They are an array, a scipy.sparse matrix or a DataFrame, (lines, attributes), in the order of
+    the lines; a DataFrame whose index has their names is put in that order, and may name further
+    lines. Its texts, categories and bools are categories.
 
-    Returns
-    -------
-    AttributeTable
-
-    Raises
-    ------
-    InputError
-        For anything else, another number of lines, lines without attributes, values that are
-        missing or infinite, and attributes that are the same for every line.
-
-    Examples
-    --------
     >>> table = pd.DataFrame({"age": [24, 53], "job": ["clerk", "nurse"]})
     >>> found = read_attributes(table, "row", ["ann", "bob"])
     >>> names_of_fields(found.fields), found.values.tolist()
@@ -182,8 +166,6 @@ def rated_attributes(rows, columns, shape, side: str) -> np.ndarray:
     A line has :math:`n^{-1/2}` for each of its n rated cells (Koren 2008, "Factorization meets the
     neighborhood", KDD, equation 15), so that all lines are equally long.
 
-    Examples
-    --------
     >>> rated_attributes([0, 0, 1], [0, 2, 1], (2, 3), "row").round(2).tolist()
     [[0.71, 0.0, 0.71], [0.0, 1.0, 0.0]]
     """
@@ -200,8 +182,6 @@ def standardised(values, alike: bool = False) -> tuple[np.ndarray, np.ndarray, n
     Numbers have a standard deviation of one before all are divided by the root mean squared length
     of a line; zeros and ones keep their scale, and so do all columns that are `alike`.
 
-    Examples
-    --------
     >>> values, centre, unit = standardised(np.array([[1.0, 5.0], [0.0, 9.0]]))
     >>> values.round(2).tolist(), centre.tolist()
     ([[0.45, -0.89], [-0.45, 0.89]], [0.5, 7.0])
@@ -313,24 +293,12 @@ def _column(column, name, levels, what) -> np.ndarray:
 
 
 def load_attributes(path) -> pd.DataFrame:
-    """Read attributes from a table: a line for each row (or column) of the data.
-
-    Parameters
-    ----------
-    path : path
-        A .csv, or a table with tabs (.tsv, .txt). The first line names the attributes, the first
-        field of the others a row. Fields that are numbers in all lines are numbers, others
-        categories.
-
-    Returns
-    -------
-    pandas.DataFrame
-        For `read_attributes`.
-
-    Raises
-    ------
-    InputError
-        Where there is no such file, or it is no such table.
-    """
-    what, fields = "names by attributes", "a name and at least one attribute"
-    return read_named_lines(path, what, fields, dtype={0: str})
+    """Read a table for `read_attributes`: fields that are numbers in all lines, or categories."""
+    fields = "a name and at least one attribute"
+    names, columns = read_named_lines(path, "names by attributes", fields)
+    values = {
+        k: c.values if c.is_numeric and not {"true", "false"} & {*map(str.lower, c.words)}
+        else np.where(c.missing, np.nan, np.array(c.all_texts(), object))
+        for k, c in enumerate(columns)
+    }  # fmt: skip
+    return pd.DataFrame(values, names).set_axis([c.name for c in columns], axis=1)

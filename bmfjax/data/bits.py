@@ -270,25 +270,12 @@ def pack_csr(ones, transposed=False, words=None):
 
 
 def transpose_words(words, num_entries, transposed=None):
-    """Return packed lines as packed columns: the words of the transposed matrix.
+    """Return packed lines as packed columns: (num_entries, ceil(lines / 32)) uint32.
 
     Squares of 32 by 32 bits are transposed in five steps, of which each exchanges half of a square
-    with the other (Warren 2013, "Hacker's Delight", section 7-3), some of them at a time.
+    with the other (Warren 2013, "Hacker's Delight", section 7-3), some of them at a time. Words
+    `transposed` may be given to be filled.
 
-    Parameters
-    ----------
-    words : uint32 array (lines, ceil(num_entries / 32))
-        Zeros beyond the last entry.
-    num_entries : int
-    transposed : uint32 array (num_entries, ceil(lines / 32)), optional
-        To be filled.
-
-    Returns
-    -------
-    uint32 array (num_entries, ceil(lines / 32))
-
-    Examples
-    --------
     >>> transpose_words(np.array([[0b01], [0b11], [0b10]], np.uint32), 2).tolist()
     [[3], [6]]
     """

@@ -2,13 +2,11 @@
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.io.files import check_no_stream
 
 #: What no file keeps: NUL, and halves of characters, as which Python reads bytes that are no UTF-8.
 _NOT_STORED = re.compile("[\0\ud800-\udfff]")
@@ -72,8 +70,6 @@ def check_stored(name, side, position, what="name"):
 def are_ids(names) -> bool:
     """Say whether names are whole numbers, all of them.
 
-    Examples
-    --------
     >>> are_ids(["7", "12"]), are_ids(["7", "x"])
     (True, False)
     """
@@ -83,8 +79,6 @@ def are_ids(names) -> bool:
 def title_of(name):
     r"""Return what data are called, such as by their file: what files cannot keep is shown as �.
 
-    Examples
-    --------
     >>> title_of("caf\udce9")
     'caf�'
     """
@@ -106,21 +100,8 @@ def names_for(index, names, what, side):
 
     A count 0, 1, 2, ... is of ids where the data have such ids. It is none where pandas made the
     index by itself: that is then in the order of the data, and refused where it could be both.
+    `what` has the index, and `side` is that of the data, for messages.
 
-    Parameters
-    ----------
-    index : pandas.Index
-    names : sequence
-        Names of the lines of the data.
-    what, side : str
-        What has the index, and "row" or "column" of the data, for messages.
-
-    Returns
-    -------
-    list or None
-
-    Examples
-    --------
     >>> names_for(pd.Index([0, 1, 2], name="user"), ["2", "0", "1"], "row_attributes", "row")
     [0, 1, 2]
     >>> names_for(pd.RangeIndex(3), ["ann", "bob", "eve"], "row_attributes", "row") is None
@@ -229,31 +210,3 @@ def _listed(values, count, side, argument):
 
 def _is_missing(value):
     return value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
-
-
-def read_named_lines(path, what: str, fields: str, **options) -> pd.DataFrame:
-    """Read a table whose first field of a line is its name, or refuse it.
-
-    Parameters
-    ----------
-    path : path
-        A .csv, or a table with tabs (.tsv, .txt).
-    what, fields : str
-        What the table is of, and the fields of a line, for messages.
-    **options
-        Options of `pandas.read_csv`.
-    """
-    path = Path(path)
-    check_no_stream(path)
-    if not path.is_file():
-        raise InputError(f"there is no file {path}; give a table of {what}")
-    tabs = path.suffix.lower() in (".tsv", ".txt")
-    try:
-        table = pd.read_csv(path, sep="\t" if tabs else ",", **options)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path} cannot be read as a table ({str(error).strip()}); give a .csv of {what}"
-        ) from error
-    if table.shape[1] < 2:
-        raise InputError(f"{path} has {table.shape[1]} fields a line; give {fields}")
-    return table.iloc[:, 1:].set_axis(table.iloc[:, 0].astype(str).to_numpy(dtype=object), axis=0)

@@ -23,7 +23,7 @@ from bmfjax.data import (
     save,
 )
 from bmfjax.data.io.formats import ANY_ENDING, BINARY, RATINGS, READERS, REAL
-from bmfjax.data.names import read_named_lines
+from bmfjax.data.reading.door import read_named_lines
 
 HUGE = (2_000_000_000, 2_000_000_000)
 MARKET = "%%MatrixMarket matrix coordinate pattern general\n"

@@ -115,9 +115,9 @@ def test_a_file_says_the_same(tmp_path):
     ("text", "message"),
     [
         ("column,oils\ncorn,many\n", "has 'many' for anchor 'oils'"),
-        ("column\ncorn\n", "has 1 fields a line"),
-        ("", "cannot be read as a table"),
-        (None, "there is no file"),
+        ("column\ncorn\n", "it has 1 field a line; give the name of a column"),
+        ("", "the file is empty"),
+        (None, "there is no such file; give a table of columns by known factors"),
     ],
 )
 def test_a_file_that_is_no_table_is_refused(tmp_path, text, message):

@@ -281,14 +281,6 @@ def check_threshold(binarize):
 def threshold(values, binarize):
     """Return 1 where an entry of `values` exceeds the threshold, else 0; missing stays missing.
 
-    Parameters
-    ----------
-    values : array, sparse matrix or DataFrame of numbers
-    binarize : float or None
-        None leaves `values` as they are.
-
-    Examples
-    --------
     >>> threshold(np.array([[3.0, 0.5, np.nan]]), 1.0)
     array([[ 1.,  0., nan]])
     """

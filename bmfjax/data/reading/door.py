@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import narwhals.stable.v1 as nw
 import numpy as np
 import pandas as pd
@@ -9,6 +11,7 @@ import pandas as pd
 from bmfjax.data.checks import is_real
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.declared import RATING, SMALLER, check_text
+from bmfjax.data.io.files import reading
 from bmfjax.data.names import names_of_index
 from bmfjax.data.reading import longs, tables
 from bmfjax.data.reading.cells import Column
@@ -50,6 +53,22 @@ def read_text(path, kind, asked: Asked) -> Found:
             check_text(path, "a table of ratings as text", remedy, a_filled=RATING)
         found = read_table(tables.table_of_lines(list(lines), kind, asked), kind, asked)
     return found._replace(notes=(*found.notes, *lines.notes))
+
+
+def read_named_lines(path, what: str, fields: str) -> tuple[list[str], list[Column]]:
+    """Read a file whose first line names columns, and whose lines begin with their names.
+
+    `what` the table is of, and the `fields` of a line, are for messages.
+    """
+    path = Path(path)
+    with reading(path):
+        if not path.is_file():
+            raise InputError(f"there is no such file; give a table of {what}")
+        lines = Sheet(path) if path.suffix.lower() == ".xlsx" else lines_of(path)
+        named, *columns = tables.table_of_lines(list(lines), REAL, Asked(header=True)).columns
+        if not columns:
+            raise InputError(f"it has 1 field a line; give {fields}")
+    return named.all_texts(), columns
 
 
 def found_in(frame, kind, options) -> Found:
