@@ -375,7 +375,7 @@ def test_an_absent_package_is_named_with_its_extra(tmp_path, monkeypatch, ending
         ("xyzzy", "'xyzzy' is no shipped matrix, and there is no such file; the shipped ones are"),
         ("none.csv", "none.csv does not exist: no such file"),
         ("folder", "folder is a folder; give a file in it"),
-        ("m.txt", r"ending '.txt', which is not known; give one of .npz .csv"),
+        ("m.txt", r"ending '.txt', which is not known; give one of .npz.*ratings, say model='pmf'"),
     ],
 )
 def test_sources_that_are_neither_name_nor_file(tmp_path, monkeypatch, source, message):
@@ -466,7 +466,8 @@ def test_the_docstring_lists_every_format(loader, kind):
 
 
 def test_a_new_format_is_one_row_of_the_table(tmp_path, monkeypatch):
-    def read(path, *, binarize=None):
+    def read(path, kind, *, binarize=None):
+        assert kind == BINARY
         return BinaryMatrix(np.eye(int(path.read_text())), name=path.stem)
 
     monkeypatch.setitem(READERS, ".eye", {BINARY: Reader(read, ("binarize",))})

@@ -15,10 +15,8 @@ from bmfjax.data.checks import check_axes
 from bmfjax.data.errors import InputError
 from bmfjax.data.io import hdf5, zarr_store
 from bmfjax.data.io.declared import (
-    BINARIZED_ENTRY,
-    BINARY_ENTRY,
     NAME,
-    REAL_ENTRY,
+    bytes_an_entry,
     check_length,
     require_chunks,
     warn_of_absent_chunks,
@@ -35,25 +33,21 @@ from bmfjax.data.io.rows import (
 from bmfjax.data.memory import require_memory
 from bmfjax.data.names import names_of_index
 from bmfjax.data.reading.annotated import is_annotated, key_of, matrix_in, modality_of
+from bmfjax.data.reading.record import REAL
 from bmfjax.data.real import RealMatrix
 
 #: What a column that is a group has for each line: texts and numbers with a mask, or categories.
 _OF_LINES = ("values", "mask", "codes")
 
 
-def read_binary(source, *, binarize=None, label_column=None, share_of=None, **choice):
-    """Read a matrix of ones and zeros; `choice` has layer, use_raw and modality."""
-    entry = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
+def read(source, kind, *, binarize=None, label_column=None, share_of=None, **choice):
+    """Read a matrix of a kind; `choice` has layer, use_raw and modality."""
+    real, entry = kind == REAL, bytes_an_entry(kind, binarize)
     with _opened(source) as root:
-        rows, names, labels = _parts(source, root, label_column, choice, entry, share_of=share_of)
+        rows, names, labels = _parts(source, root, label_column, choice, entry, real, share_of)
+        if real:  # sparse where it is kept so
+            return RealMatrix(rows.all(), None, *names, row_labels=labels, name=title_of(source))
         return binary_of_rows(rows, binarize, names, labels, title_of(source), share_of)
-
-
-def read_real(source, *, label_column=None, **choice):
-    """Read a matrix of real numbers, sparse where it is kept so."""
-    with _opened(source) as root:
-        rows, names, labels = _parts(source, root, label_column, choice, REAL_ENTRY, real=True)
-        return RealMatrix(rows.all(), None, *names, row_labels=labels, name=title_of(source))
 
 
 def title_of(source) -> str | None:
@@ -85,7 +79,7 @@ def _opened(source):
         yield file
 
 
-def _parts(source, root, label_column, choice, entry, real=False, share_of=None):
+def _parts(source, root, label_column, choice, entry, real, share_of):
     """Return the rows of a matrix that fits, the names of both sides, and labels."""
     if is_annotated(root):
         values, row_names, column_names, obs = matrix_in(root, **choice)

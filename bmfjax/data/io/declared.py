@@ -19,15 +19,15 @@ import numpy as np
 from bmfjax.data.checks import check_sides
 from bmfjax.data.errors import InputError
 from bmfjax.data.memory import require_memory
+from bmfjax.data.reading.record import BINARY
 
 #: Bytes for each entry that a sparse file stores: triples, their CSR, its copies with ones.
 STORED_ENTRY = 64
 #: Pointers for each row of a sparse matrix: CSR and copies.
 ROW_POINTERS = 12
-#: Bytes for each entry of a dense matrix of ones and zeros, besides the array that was read.
-BINARY_ENTRY = 4
-#: The same where a threshold is applied first.
-BINARIZED_ENTRY = 20
+#: Bytes for each entry of a dense matrix of ones and zeros, besides the array that was read; the
+#: second where a threshold is applied first.
+BINARY_ENTRY, BINARIZED_ENTRY = 4, 20
 #: Bytes for each entry of a matrix that is read and kept in packed words: ones and observed bits.
 PACKED_ENTRY = 0.3
 #: Bytes for each entry of a matrix of real numbers, besides the array that was read.
@@ -39,6 +39,13 @@ NAME = 150
 #: Characters of a text file from which the memory for all of it is estimated.
 _SAMPLE = 1 << 16
 SMALLER = "choose fewer rows or columns, or use a machine with more memory"
+
+
+def bytes_an_entry(kind, binarize) -> int:
+    """Return the bytes for each entry of a dense matrix, besides the array that was read."""
+    if kind != BINARY:
+        return REAL_ENTRY
+    return BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
 
 
 def check_sparse(shape, num_stored) -> None:

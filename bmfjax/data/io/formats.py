@@ -1,9 +1,9 @@
 """Every file format: a reader, and its row in `READERS`.
 
-To add a format, write a function ``read(path, **options)`` that returns a matrix, and name it in
-the table at the end, from which messages and the docstrings of the loaders take it. It gets the
-options that are given. Readers need no path in their messages, and may let any exception of another
-library through.
+To add a format, write a function ``read(path, kind, **options)`` that returns data of a kind, and
+name it in the table at the end, from which messages and the docstrings of the loaders take it. It
+gets the options that are given. Readers need no path in their messages, and may let any exception
+of another library through.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from bmfjax.data.checks import check_axes
 from bmfjax.data.errors import InputError
 from bmfjax.data.io import annotated
 from bmfjax.data.io.declared import (
-    BINARIZED_ENTRY,
-    BINARY_ENTRY,
     NAME,
     REAL_ENTRY,
+    bytes_an_entry,
     check_array,
     check_dense,
     check_sparse,
@@ -61,35 +60,31 @@ ITEM = 150
 # ---- files of bmfjax, NumPy and scipy -----------------------------------------------------------
 
 
-def _npz_reader(kind):
-    """Return the reader of what `bmfjax.data.save` or ``scipy.sparse.save_npz`` wrote."""
-
-    def read(path, *, binarize=None, name=None, share_of=None, **options):
-        with opened_npz(path, without=() if share_of is None else BITS) as arrays:
-            keys = sorted(arrays.files)
-            found = read_saved(arrays, name or path.stem, share_of) if "kind" in keys else None
-        if found is None and "format" in keys and kind != RATINGS:
-            return _of_values(kind, _scipy_matrix(path), path.stem, binarize=binarize)
-        if found is None:
-            raise InputError(
-                f"it holds the arrays {', '.join(keys[:6])} and not a matrix; "
-                "give a file of bmfjax.data.save or scipy.sparse.save_npz"
-            )
-        if isinstance(found, Ratings) != (kind == RATINGS):
-            raise InputError(
-                "its kind is that of a matrix; give ratings that bmfjax.save wrote"
-                if kind == RATINGS
-                else "it holds ratings, not a matrix; read it by bmfjax.load_ratings, and "
-                "threshold them for a matrix of ones and zeros"
-            )
-        if binarize is not None:
-            raise InputError("binarize means nothing for a file of bmfjax.save; leave it out")
-        if kind == RATINGS:
-            names = [options.get(f"{side}_names_given") for side in ("row", "column")]
-            return found.renamed(*names, options.get("scale"))
-        return _as_real(found) if kind == REAL else found
-
-    return read
+def _read_npz(path, kind, *, binarize=None, name=None, share_of=None, **options):
+    """Read what `bmfjax.data.save` or ``scipy.sparse.save_npz`` wrote."""
+    with opened_npz(path, without=() if share_of is None else BITS) as arrays:
+        keys = sorted(arrays.files)
+        found = read_saved(arrays, name or path.stem, share_of) if "kind" in keys else None
+    if found is None and "format" in keys and kind != RATINGS:
+        return _of_values(kind, _scipy_matrix(path), path.stem, binarize=binarize)
+    if found is None:
+        raise InputError(
+            f"it holds the arrays {', '.join(keys[:6])} and not a matrix; "
+            "give a file of bmfjax.data.save or scipy.sparse.save_npz"
+        )
+    if isinstance(found, Ratings) != (kind == RATINGS):
+        raise InputError(
+            "its kind is that of a matrix; give ratings that bmfjax.save wrote"
+            if kind == RATINGS
+            else "it holds ratings, not a matrix; read it by bmfjax.load_ratings, and "
+            "threshold them for a matrix of ones and zeros"
+        )
+    if binarize is not None:
+        raise InputError("binarize means nothing for a file of bmfjax.save; leave it out")
+    if kind == RATINGS:
+        names = [options.get(f"{side}_names_given") for side in ("row", "column")]
+        return found.renamed(*names, options.get("scale"))
+    return _as_real(found) if kind == REAL else found
 
 
 #: Arrays of positions in the files of scipy's formats.
@@ -122,22 +117,6 @@ def _as_real(matrix):
     )  # fmt: skip
 
 
-def _values_reader(kind, values_in):
-    """Return the reader of files of numbers alone, `values_in(path, bytes an entry)`."""
-
-    def read(path, *, binarize=None, **options):
-        values = values_in(path, _bytes_an_entry(kind, binarize))
-        return _of_values(kind, values, path.stem, binarize=binarize, **options)
-
-    return read
-
-
-def _bytes_an_entry(kind, binarize):
-    if kind != BINARY:
-        return REAL_ENTRY
-    return BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
-
-
 def _of_values(kind, values, name, *, binarize=None, **options):
     """Return an array or a sparse matrix as data; what such a one does not store is not rated."""
     if kind == BINARY:
@@ -152,24 +131,24 @@ def _of_values(kind, values, name, *, binarize=None, **options):
     return Ratings(listed.row, listed.col, listed.data, shape=values.shape, name=name, **options)
 
 
-def _array(path, _):
+def _read_array(path, kind, **options):
     with open(path, "rb") as stream:
         check_array(stream, path.stat().st_size)
-    return np.load(path, allow_pickle=False)
+    return _of_values(kind, np.load(path, allow_pickle=False), path.stem, **options)
+
+
+def _read_market(path, kind, **options):
+    values = market_matrix(path, bytes_an_entry(kind, options.get("binarize")))
+    return _of_values(kind, values, path.stem, **options)
 
 
 # ---- texts and data frames: the door ------------------------------------------------------------
 
 
-def _text_reader(kind):
-    """Return the reader of texts as one kind of data."""
-
-    def read(path, *, row_names_given=None, column_names_given=None, **options):
-        found = read_text(path, kind, Asked.of(**options))
-        more = {} if kind != RATINGS else found.renamed(row_names_given, column_names_given)
-        return _CLASSES[kind]._of_reading(found, title(path), **more)
-
-    return read
+def _read_text(path, kind, *, row_names_given=None, column_names_given=None, **options):
+    found = read_text(path, kind, Asked.of(**options))
+    more = {} if kind != RATINGS else found.renamed(row_names_given, column_names_given)
+    return _CLASSES[kind]._of_reading(found, title(path), **more)
 
 
 def title(path) -> str:
@@ -177,19 +156,14 @@ def title(path) -> str:
     return path.with_suffix("").stem if path.suffix.lower() == ".gz" else path.stem
 
 
-def _parquet_reader(kind):
-    """Return the reader of a Parquet table as one kind of data."""
-
-    def read(path, *, share_of=None, **options):
-        with _opened_parquet(path) as file:
-            is_large = kind == BINARY and _size(file.metadata) > LARGE
-            _check_parquet(file.metadata, options.get("binarize"), share_of, in_words=is_large)
-            if is_large:
-                return _read_batches(file, path.stem, share_of, **options)
-            frame = file.read(use_pandas_metadata=True).to_pandas()
-        return _CLASSES[kind]._of_reading(found_in(frame, kind, options), path.stem)
-
-    return read
+def _read_parquet(path, kind, *, share_of=None, **options):
+    with _opened_parquet(path) as file:
+        is_large = kind == BINARY and _size(file.metadata) > LARGE
+        _check_parquet(file.metadata, options.get("binarize"), share_of, in_words=is_large)
+        if is_large:
+            return _read_batches(file, path.stem, share_of, **options)
+        frame = file.read(use_pandas_metadata=True).to_pandas()
+    return _CLASSES[kind]._of_reading(found_in(frame, kind, options), path.stem)
 
 
 # ---- files of other libraries -------------------------------------------------------------------
@@ -300,7 +274,7 @@ def _check_parquet(meta, binarize, share_of, in_words):
     if in_words:
         check_words((meta.num_rows, meta.num_columns), share_of)
         return
-    each, width = _bytes_an_entry(BINARY, binarize), 0
+    each, width = bytes_an_entry(BINARY, binarize), 0
     for kind in meta.schema.to_arrow_schema().types:
         try:
             cell = max(kind.bit_width // 8, 1)
@@ -311,10 +285,10 @@ def _check_parquet(meta, binarize, share_of, in_words):
     check_dense((rows, columns), width / max(columns, 1))
 
 
-def read_dat(path, *, layout="auto", **options):
+def _read_dat(path, kind, *, layout="auto", **options):
     """Read transactions, or a table of zeros and ones; lines that may be either are refused."""
     if layout not in ("auto", "baskets"):
-        return _text_reader(BINARY)(path, layout=layout, **options)
+        return _read_text(path, kind, layout=layout, **options)
     if layout == "auto":
         with open(path, encoding="latin-1") as stream:
             check_items([line.split() for line in itertools.islice(stream, HEAD) if line.strip()])
@@ -368,7 +342,7 @@ def _num_items(text):
 class Reader(NamedTuple):
     """How files of an ending are read as data of one kind."""
 
-    read: Callable  # read(path, **options) -> BinaryMatrix, RealMatrix or Ratings
+    read: Callable  # read(path, kind, **options) -> BinaryMatrix, RealMatrix or Ratings
     options: tuple[str, ...] = ()  # those of the public loader that mean something for it
     about: str = ""  # what is read, for the docstring of the loader
     #: Whether it has a further option: ``share_of(shape)``, of a large matrix the rows to read.
@@ -382,7 +356,7 @@ OF_BITS = ("binarize", "one", "zero", "one_hot")
 _GIVEN = ("row_names_given", "column_names_given")
 _TEXTS = {
     BINARY: Reader(
-        _text_reader(BINARY),
+        _read_text,
         (*OF_BITS, *_TEXT),
         "a table of 0 and 1, or of two words such as yes and no; a list of pairs; or lines of "
         "items. A cell is missing if it is empty, NA, NaN or whatever else pandas takes for "
@@ -390,7 +364,7 @@ _TEXTS = {
         "Blank lines are skipped, and a file may be packed (.csv.gz)",
     ),
     REAL: Reader(
-        _text_reader(REAL), (*_TEXT, "duplicates"),
+        _read_text, (*_TEXT, "duplicates"),
         "a table of numbers, or lines of row, column and value; a cell is missing as "
         "`bmfjax.load` has it",
     ),
@@ -398,13 +372,13 @@ _TEXTS = {
 _CHOICE = ("label_column", "layer", "use_raw", "modality")
 _ANNDATA = {
     BINARY: Reader(
-        annotated.read_binary, ("binarize", *_CHOICE),
+        annotated.read, ("binarize", *_CHOICE),
         "the X of AnnData, a layer, or its raw values; of MuData those of a modality "
         "(``pip install 'bmfjax[h5ad]'``, or ``[zarr]``). A .zarr may be an array alone",
         shares=True,
     ),
     REAL: Reader(
-        annotated.read_real, _CHOICE,
+        annotated.read, _CHOICE,
         "the X of AnnData, a layer, or its raw values; of MuData those of a modality; sparse "
         "where the file has it so (``pip install 'bmfjax[h5ad]'``, or ``[zarr]``)",
     ),
@@ -413,35 +387,33 @@ _ANNDATA = {
 READERS = {
     ".npz": {
         BINARY: Reader(
-            _npz_reader(BINARY), ("binarize",),
+            _read_npz, ("binarize",),
             "a file of `bmfjax.data.save` or of ``scipy.sparse.save_npz``",
             shares=True,
         ),
         REAL: Reader(
-            _npz_reader(REAL), (),
+            _read_npz, (),
             "a file of `bmfjax.data.save` or of ``scipy.sparse.save_npz``, which stays sparse",
         ),
-        RATINGS: Reader(_npz_reader(RATINGS), ("scale", *_GIVEN)),
+        RATINGS: Reader(_read_npz, ("scale", *_GIVEN)),
     },
     ".csv": _TEXTS,
     ".tsv": _TEXTS,
     ".xlsx": _TEXTS,
     ".basket": _TEXTS,
     ".npy": {
-        BINARY: Reader(_values_reader(BINARY, _array), ("binarize",), "an array; NaN is missing"),
-        REAL: Reader(_values_reader(REAL, _array), (), "an array; NaN is missing"),
-        RATINGS: Reader(_values_reader(RATINGS, _array), ("scale",)),
+        BINARY: Reader(_read_array, ("binarize",), "an array; NaN is missing"),
+        REAL: Reader(_read_array, (), "an array; NaN is missing"),
+        RATINGS: Reader(_read_array, ("scale",)),
     },
     ".mtx": {
-        BINARY: Reader(_values_reader(BINARY, market_matrix), ("binarize",), "Matrix Market"),
-        REAL: Reader(
-            _values_reader(REAL, market_matrix), (), "Matrix Market; coordinates stay sparse"
-        ),
-        RATINGS: Reader(_values_reader(RATINGS, market_matrix), ("scale", "duplicates")),
+        BINARY: Reader(_read_market, ("binarize",), "Matrix Market"),
+        REAL: Reader(_read_market, (), "Matrix Market; coordinates stay sparse"),
+        RATINGS: Reader(_read_market, ("scale", "duplicates")),
     },
     ".dat": {
         BINARY: Reader(
-            read_dat, (*OF_BITS, *_TEXT),
+            _read_dat, (*OF_BITS, *_TEXT),
             "FIMI transactions: a line lists the integer items of a row; columns are the items "
             "that occur, ascending",
         )
@@ -451,14 +423,12 @@ READERS = {
     ".zarr": _ANNDATA,
     ".parquet": {
         BINARY: Reader(
-            _parquet_reader(BINARY), (*OF_BITS, *_COLUMNS, "layout"),
+            _read_parquet, (*OF_BITS, *_COLUMNS, "layout"),
             "a table, as text is read (``pip install 'bmfjax[parquet]'``)",
             shares=True,
         ),
-        REAL: Reader(
-            _parquet_reader(REAL), (*_COLUMNS, "layout", "duplicates"), "a table of numbers"
-        ),
-        RATINGS: Reader(_parquet_reader(RATINGS), (*_COLUMNS, "layout", "duplicates", "scale")),
+        REAL: Reader(_read_parquet, (*_COLUMNS, "layout", "duplicates"), "a table of numbers"),
+        RATINGS: Reader(_read_parquet, (*_COLUMNS, "layout", "duplicates", "scale")),
     },
 }  # fmt: skip
 #: What has these endings is no text.
@@ -466,12 +436,7 @@ NO_TEXTS = frozenset([".npz", ".npy", ".mtx", ".h5ad", ".h5mu", ".zarr", ".parqu
 #: What has these endings is a folder.
 FOLDERS = (".zarr",)
 #: Ratings come as text under any ending that is no other format.
-ANY_ENDING = {
-    RATINGS: Reader(
-        _text_reader(RATINGS),
-        (*_TEXT, "duplicates", "scale", *_GIVEN),
-    )
-}
+ANY_ENDING = {RATINGS: Reader(_read_text, (*_TEXT, "duplicates", "scale", *_GIVEN))}
 #: The options of all readers.
 OPTIONS = tuple(
     dict.fromkeys(

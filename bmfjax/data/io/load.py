@@ -323,9 +323,12 @@ def _reader(kind, path):
         ending = path.with_suffix("").suffix.lower()
     row = READERS.get(ending, {}) if ending in NO_TEXTS else ANY_ENDING | READERS.get(ending, {})
     if kind not in row:
-        why = f"of which no {kind} data are read" if ending in NO_TEXTS else "which is not known"
+        is_text = ending not in NO_TEXTS
+        why = "which is not known" if is_text else f"of which no {kind} data are read"
+        more = "; if it holds ratings, say model='pmf' (--model pmf)" if is_text else ""
         raise InputError(
             f"{path} has the ending {path.suffix!r}, {why}; give one of {' '.join(_endings(kind))}"
+            f"{more}"
         )
     return row[kind]
 
@@ -356,7 +359,7 @@ def _read(kind, path, options, **more):
             f"{name} means nothing for {where}: it is for {formats} files; leave it out"
         )
     with contextlib.nullcontext() if is_object else reading(path):
-        found = reader.read(path, **given, **more)
+        found = reader.read(path, kind, **given, **more)
     if found._reading is None:  # of no text
         found._say(_said_of(given), given.get("label_column"))
     return found
