@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Iterator
 
 import pandas as pd
@@ -18,8 +19,6 @@ from bmfjax.data.io.declared import (
     NAME,
     bytes_an_entry,
     check_length,
-    require_chunks,
-    warn_of_absent_chunks,
 )
 from bmfjax.data.io.rows import (
     Rows,
@@ -143,7 +142,7 @@ def _rows(source, values, entry, real, share_of) -> Rows:
     for array in arrays:
         _require_room(array)
         if arrays[0].size:  # pointers that are all zero need no file
-            require_chunks(_path(array), *_chunk_counts(array))
+            _require_chunks(array)
     Rows(tuple(map(int, shape)), arrays[0].size, None, in_blocks=kind == "csr_matrix").check(
         entry, real=real, share_of=share_of
     )
@@ -180,7 +179,7 @@ def _frame(source, group, side, shape, axis) -> pd.DataFrame | None:
     index = table.attrs.get("_index")
     if index in table:
         for array in _values(table[index]):
-            require_chunks(_path(array), *_chunk_counts(array))
+            _require_chunks(array)
     return read_elem(table)
 
 
@@ -231,8 +230,25 @@ def _chunk_counts(array) -> tuple[int, int]:
 
 
 def _warn_of_absent(path, array) -> None:
-    fill = array.fillvalue if _is_hdf5(array) else array.fill_value
-    warn_of_absent_chunks(path, _path(array), *_chunk_counts(array), fill)
+    """Warn of chunks that are not there, which may be meant: zarr writes none of one value."""
+    absent, number = _chunk_counts(array)
+    if absent:
+        fill = array.fillvalue if _is_hdf5(array) else array.fill_value
+        warnings.warn(
+            f"{path}: {absent:,} of {number:,} chunks of {_path(array) or 'the array'} are not "
+            f"there and are read as {fill}; if they were lost in copying, copy it again",
+            stacklevel=2,
+        )
+
+
+def _require_chunks(array) -> None:
+    """Refuse an array with chunks that are not there, which libraries read as one value."""
+    absent, number = _chunk_counts(array)
+    if absent:
+        raise InputError(
+            f"its array {_path(array)!r} lacks {absent:,} of {number:,} chunks; copy or write it "
+            "again"
+        )
 
 
 def _require_room(array) -> None:

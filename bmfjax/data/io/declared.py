@@ -9,10 +9,8 @@ from __future__ import annotations
 import gzip
 import re
 import sys
-import warnings
 import zipfile
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -77,24 +75,6 @@ def check_length(name, shape, of_matrix, axis) -> None:
         raise InputError(
             f"its array {name!r} has the shape {tuple(map(int, shape))} beside a matrix of "
             f"{_dimensions(of_matrix)}; check that the file is whole and what wrote it"
-        )
-
-
-def require_chunks(name, absent, number) -> None:
-    """Refuse an array with chunks that are not there, which libraries read as one value."""
-    if absent:
-        raise InputError(
-            f"its array {name!r} lacks {absent:,} of {number:,} chunks; copy or write it again"
-        )
-
-
-def warn_of_absent_chunks(path, name, absent, number, fill_value) -> None:
-    """Warn of the same where it may be meant: zarr writes no chunk of one value."""
-    if absent:
-        warnings.warn(
-            f"{path}: {absent:,} of {number:,} chunks of {name or 'the array'} are not there and "
-            f"are read as {fill_value}; if they were lost in copying, copy it again",
-            stacklevel=2,
         )
 
 
@@ -178,18 +158,12 @@ def array_size(shape, dtype) -> int:
     return size
 
 
-class TextSize(NamedTuple):
-    """What the lines of a text file hold, estimated from its size and its beginning."""
+def check_text(path, what, remedy, *, strings=True, a_line=0, a_cell=0, a_filled=0) -> None:
+    """Refuse a text that does not fit, with so many bytes a line, a cell and a filled cell.
 
-    num_bytes: int  # the size of the file, which is known
-    num_lines: float
-    num_cells: float  # between separators
-    num_filled: float  # cells that hold a text
-    strings: float  # bytes that the cells take as Python strings in lists
-
-
-def text_size(path) -> TextSize:
-    """Estimate what the lines of a UTF-8 text file hold."""
+    With `strings`, all of its cells are in memory as such first. What its lines hold is estimated
+    from its size and its beginning.
+    """
     packed = path.suffix.lower() == ".gz"
     open_it, num_bytes = gzip.open if packed else open, path.stat().st_size
     if packed:
@@ -199,23 +173,14 @@ def text_size(path) -> TextSize:
         sample = stream.read(_SAMPLE)
     lines = sample.splitlines()
     cells = [cell for line in lines for cell in re.split("[,;\t ]", line)]
-    # One character is a string that Python has already; of others it keeps a string each.
-    strings = sum(8 + (sys.getsizeof(cell) if len(cell) > 1 else 0) for cell in cells)
-    counts = len(lines), len(cells), sum(map(bool, cells)), strings + 150 * len(lines)
-    share = num_bytes / max(len(sample.encode()), 1)
-    return TextSize(num_bytes, *(share * count for count in counts))
-
-
-def check_text(path, what, remedy, *, strings=True, a_line=0, a_cell=0, a_filled=0) -> None:
-    """Refuse a text that does not fit, with so many bytes a line, a cell and a filled cell.
-
-    With `strings`, all of its cells are in memory as such first.
-    """
-    size = text_size(path)
-    needed = a_line * size.num_lines + a_cell * size.num_cells + a_filled * size.num_filled
+    needed = a_line * len(lines) + a_cell * len(cells) + a_filled * sum(map(bool, cells))
+    if strings:
+        # One character is a string that Python has already; of others it keeps a string each.
+        needed += sum(8 + (sys.getsizeof(cell) if len(cell) > 1 else 0) for cell in cells)
+        needed += 150 * len(lines)
+    needed *= num_bytes / max(len(sample.encode()), 1)
     # At least a line as it is read, in a buffer and as a string: it may be the whole file.
-    needed = max(needed + strings * size.strings, 3 * size.num_bytes)
-    require_memory(needed, f"reading {what} of {size.num_bytes:,} bytes", remedy)
+    require_memory(max(needed, 3 * num_bytes), f"reading {what} of {num_bytes:,} bytes", remedy)
 
 
 def check_ratings(shape, num_ratings) -> None:
