@@ -212,6 +212,8 @@ def test_times_among_values_are_asked_about(tmp_path, name, times):
         load_real(path)
     assert load_real(path, ignore=name).column_names == ("zinc",)
     assert load_real(path, columns=f"{name},zinc").num_columns == 2
+    with pytest.raises(InputError, match=f"column '{name}' looks like times"):
+        load(path, binarize=0)
     path.write_text("site,time,zinc\na,0.5,2\na,7,3\nb,2000,4\n")  # of something that was timed
     assert load_real(path).column_names == ("time", "zinc")
 
@@ -226,6 +228,26 @@ def test_a_header_of_numbers_is_a_header(tmp_path, header):
     bits = "s1,1,0,0,1\ns2,0,1,0,1\n"
     if not header.startswith(","):
         assert load(written(tmp_path, f"{header}\n{bits}")).shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("read", "lines", "said"),
+    [
+        (load, "1,0,?\n0,1,1\n", r"'\?' at row 1, column 3 .*by ignore= \(--ignore 3\)"),
+        (load, "left,n,y,?\nright,y,n,y\nleft,n,n,y\nright,y,n,n\n", r"'left' at row 1, column 1"),
+        (load, "1,0,a\n0,1,b\n1,1,a\n1,0,b\n", r"value 'a' at row 1, column 3"),
+        (load_real, "5.1,3,a\n4,3,a\n7,3,b\n6,2,b\n", r"'a' at row 1, column 3 .*\(--ignore 3\)"),
+        (load, "1,0,a\n0,1,b\n1,1,c\n", "header=True or header=False"),
+        (load_real, "x,5.1,3,a\ny,4,3,b\n", "header=True or header=False"),
+    ],
+)  # fmt: skip
+def test_a_first_line_like_all_others_is_no_header(tmp_path, read, lines, said):
+    path = written(tmp_path, lines)
+    with pytest.raises(InputError, match=said):
+        read(path)
+    last = str(1 + lines.splitlines()[0].count(","))
+    found = read(path, header=False, ignore="1" if lines[0] == "l" else last, missing="?")
+    assert found.num_rows == lines.count("\n") and not found.has_column_names
 
 
 def test_one_odd_cell_is_refused_with_its_line_and_makes_no_names(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -80,6 +81,11 @@ class Table(NamedTuple):
     lines: Sequence[int] | None = None
     notes: tuple[str, ...] = ()
 
+    def name_of(self, column: Column) -> str:
+        """Return the name of a column, or its number, from 1."""
+        numbers = (j for j, other in enumerate(self.columns, start=1) if other is column)
+        return column.name or str(next(numbers))
+
     def where(self, i, column: Column, parts: Parts) -> tuple[str, str]:
         """Say where a cell of the values is, and on which line."""
         j = next(j for j, other in enumerate(parts.values) if other is column)
@@ -104,16 +110,33 @@ def has_header(head, kind, asked: Asked, layout="table") -> bool:
         return asked.header is not False
     first, body = head[0], head[1:]
     fields = first[1:] if len(first) > 1 else first
-    below = {text.lower() for row in body for text in row}
-    codes = {*asked.one, *asked.zero, *asked.missing}
-    texts = [f for f in fields if not is_value(f, True) and f not in codes]
-    if any(not _is_word(text, below) for text in texts) or (first[0] == "" and any(fields)):
+    if first[0] == "" and any(fields):
         return True
+    codes = {*asked.one, *asked.zero, *asked.missing}
+    texts = [k for k, f in enumerate(first) if _is_text(f) and f not in codes]
+    texts = [k for k in texts if k or len(first) == 1]
+    shift = bool(body) and all(len(row) == len(first) + 1 for row in body)  # as R writes it
+    columns = {k: [row[k + shift] for row in body if len(row) > k + shift] for k in texts}
+    below = {text.lower() for row in body for text in row}
+    names = [k for k in texts if not _is_word(first[k], below) and first[k] not in columns[k]]
+    alike = names and body and all(_are_distinct_texts(columns[k]) for k in names)
+    if alike and any(_number(f) is not None for f in first):  # it may be a row as all others
+        raise _unclear_header()
     if texts:
-        return False
+        return bool(names)
     if kind == BINARY and asked.binarize is None:
         return not codes and _are_beside_bits(fields, body)
     return _numbers_are_names(first, body, kind, layout)
+
+
+def _is_text(field) -> bool:
+    """Say whether a field is no value, and no mark such as ?, which names nothing."""
+    return not is_value(field, True) and any(map(str.isalnum, field))
+
+
+def _are_distinct_texts(cells) -> bool:
+    texts = all(_is_text(cell) and cell.lower() not in WORDS for cell in cells)
+    return texts and len(set(cells)) == len(cells)
 
 
 def _is_word(text, below) -> bool:
@@ -409,7 +432,13 @@ def numbers_of(table: Table, parts: Parts, kind, asked: Asked):
     if not values:
         column = texts[0]
         raise _no_number(table, parts, column, column.odd(), kind)
-    for column in values if asked.columns is None else ():
+    check_columns(values, asked)
+    return values, texts
+
+
+def check_columns(columns: Sequence[Column], asked: Asked) -> None:
+    """Refuse columns of numbers that are ids or times by their names, unless they were chosen."""
+    for column in columns if asked.columns is None else ():
         are_ids = names_rows(column.name) and column.is_whole and column.rises and len(column) > 2
         if column.name and (are_ids or _are_years(column)):
             raise InputError(
@@ -418,7 +447,6 @@ def numbers_of(table: Table, parts: Parts, kind, asked: Asked):
                 f"{option('ignore', column.name)}, or name all columns of values by columns= "
                 "(--columns)"
             )
-    return values, texts
 
 
 def _are_years(column) -> bool:
@@ -431,7 +459,7 @@ def _are_years(column) -> bool:
 def _no_number(table, parts, column, at, kind) -> InputError:
     text = column.text(at)[:60]
     what = "a rating or nothing in each cell" if kind == RATINGS else "a number or nothing"
-    aside = f", or leave the column out by {option('ignore', column.name)}" if column.name else ""
+    aside = f", or leave the column out by {option('ignore', table.name_of(column))}"
     where, line = table.where(at, column, parts)
     return InputError(
         f"value {text!r} at {where} is no number{line}; write {what}, or say missing= (--missing) "
@@ -572,6 +600,7 @@ def bits_of(table: Table, parts: Parts, asked: Asked):
     hot = [c for c in parts.values if c.name in asked.one_hot]
     columns = [c for c in parts.values if c.name not in asked.one_hot]
     if asked.binarize is not None and columns:
+        check_columns(columns, asked)
         check_table(table, columns, parts, BINARY, asked)
     pairs = {id(c): pair_of(c) for c in columns}
     both = {p for c in columns if (p := pairs[id(c)]) and len({*map(_plain, c.words)} & {*p}) > 1}
@@ -648,10 +677,10 @@ def _neither(table, parts, wrong, fine, asked) -> InputError:
     text = column.text(at)[:60]
     value = text if number(text) is not None else repr(text)
     where, line = table.where(at, column, parts)
-    aside = [c.name for c in wrong if c.name]
+    aside = [table.name_of(c) for c in wrong]
     aside = (
-        f"; or leave out {listed(aside)} by ignore= (--ignore {','.join(aside[:6])}), or name the "
-        "columns of values by columns= (--columns)"
+        f"; or leave out {listed(aside)} by ignore= (--ignore {shlex.quote(','.join(aside[:6]))}), "
+        "or name the columns of values by columns= (--columns)"
         if aside and fine
         else ""
     )
