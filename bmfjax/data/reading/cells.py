@@ -135,6 +135,11 @@ class Column:
         return [text for text, gone in zip(self.texts, self.gone, strict=True) if not gone]
 
     @property
+    def seen(self) -> np.ndarray:
+        """The distinct numbers."""
+        return self.numbers[~np.isnan(self.numbers)]
+
+    @property
     def is_numeric(self) -> bool:
         """Whether every cell is a number or missing, and one is a number."""
         return bool((self.gone | ~np.isnan(self.numbers)).all()) and not self.gone.all()
@@ -142,7 +147,7 @@ class Column:
     @property
     def is_text(self) -> bool:
         """Whether no cell is a number, and some are texts."""
-        return bool(np.isnan(self.numbers).all()) and not self.gone.all()
+        return not len(self.seen) and not self.gone.all()
 
     @property
     def is_whole(self) -> bool:

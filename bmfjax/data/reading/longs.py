@@ -208,15 +208,14 @@ def _layout_of_ratings(head, asked, separator) -> str:
     header = asked.header
     if not head or len(separator) > 1:
         return "triples"
-    widths = {len(row) for row in head[:2]}
     if len(head[0]) > 2 and index_of(head[0], head[1:]):
         return "triples"
-    # The header of R has a field less than the lines below it.
-    wide = max(widths) > FEW
     marks = set(asked.missing)
-    if wide and head[1:] and not _may_be_table([], head[1:], marks):
+    no_table = head[1:] and not _may_be_table([], head[1:], marks)
+    # The header of R has a field less than the lines below it.
+    if no_table and max(map(len, head[:2])) > FEW:
         return _layout_of_wide(head, header)
-    if header == "auto" and head[0][0] and head[1:] and not _may_be_table([], head[1:], marks):
+    if no_table and header == "auto" and head[0][0]:
         return "triples"  # whatever the first line is
     named = has_header(head, RATINGS, asked, "auto")
     names, body = (head[0], head[1:]) if named else ([], head)
@@ -225,9 +224,7 @@ def _layout_of_ratings(head, asked, separator) -> str:
     if not _may_be_table(names, body, marks) or says_triples(names):
         return "triples"
     width, blank = len(body[0]), any("" in row[1:] for row in body)
-    if names and len(names) < width:  # as R writes it: no cell above the row names
-        return "table"
-    if named and (blank or width > FEW):
+    if named and (blank or width > FEW or len(names) < width):  # R has no cell above names of rows
         return "table"
     if named:  # names of rows are distinct, and of users that rate more than once they are not
         found = "triples" if _repeat_names([row[0] for row in head]) else None

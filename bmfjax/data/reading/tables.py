@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -116,10 +117,13 @@ def has_header(head, kind, asked: Asked, layout="table") -> bool:
     texts = [k for k, f in enumerate(first) if _is_text(f) and f not in codes]
     texts = [k for k in texts if k or len(first) == 1]
     shift = bool(body) and all(len(row) == len(first) + 1 for row in body)  # as R writes it
-    columns = {k: [row[k + shift] for row in body if len(row) > k + shift] for k in texts}
+
+    def cells(k):
+        return [row[k + shift] for row in body if len(row) > k + shift]
+
     below = {text.lower() for row in body for text in row}
-    names = [k for k in texts if not _is_word(first[k], below) and first[k] not in columns[k]]
-    alike = names and body and all(_are_distinct_texts(columns[k]) for k in names)
+    names = [k for k in texts if not _is_word(first[k], below) and first[k] not in cells(k)]
+    alike = names and body and all(_are_distinct_texts(cells(k)) for k in names)
     if alike and any(_number(f) is not None for f in first):  # it may be a row as all others
         raise _unclear_header()
     if texts:
@@ -288,7 +292,7 @@ def _numbers_name_rows(table, first, kind, asked, called) -> bool:
         return True
     plain = kind == BINARY and asked.binarize is None
     codes = {number(code) for code in (*asked.one, *asked.zero)} or {0, 1}
-    if plain and set(first.numbers[~np.isnan(first.numbers)]) <= codes:
+    if plain and set(first.seen) <= codes:
         return False
     if called:
         raise InputError(
@@ -298,7 +302,7 @@ def _numbers_name_rows(table, first, kind, asked, called) -> bool:
         )
     if not (first.is_whole and len(first) > 1):
         return False
-    others = [c.numbers[~np.isnan(c.numbers)] for c in table.columns[1:] if c.is_numeric]
+    others = [c.seen for c in table.columns[1:] if c.is_numeric]
     low = min((own.min() for own in others), default=-np.inf)
     high = max((own.max() for own in others), default=np.inf)
     apart = min(first.numbers) > high or max(first.numbers) < low
@@ -451,7 +455,7 @@ def check_columns(columns: Sequence[Column], asked: Asked) -> None:
 
 def _are_years(column) -> bool:
     """Say whether a column is called a time, and holds years, days or seconds since 1970."""
-    seen = column.numbers[~np.isnan(column.numbers)]
+    seen = column.seen
     years = len(seen) and ((seen >= 1500) & (seen <= 2100) & (seen == np.rint(seen))).all()
     return not TIME_WORDS.isdisjoint(words_of(column.name)) and (years or are_times(seen))
 
@@ -557,8 +561,7 @@ def pair_of(column: Column) -> tuple[str, str] | None:
     if column.gone.all():
         return None
     if column.is_numeric:
-        seen = column.numbers[~np.isnan(column.numbers)]
-        return PAIRS[0] if np.isin(seen, (0, 1)).all() else None
+        return PAIRS[0] if np.isin(column.seen, (0, 1)).all() else None
     words = {_plain(word) for word in column.words} - NO_ANSWERS
     if not words:  # nobody answered
         return PAIRS[2]
@@ -604,33 +607,27 @@ def bits_of(table: Table, parts: Parts, asked: Asked):
         check_table(table, columns, parts, BINARY, asked)
     pairs = {id(c): pair_of(c) for c in columns}
     both = {p for c in columns if (p := pairs[id(c)]) and len({*map(_plain, c.words)} & {*p}) > 1}
-    codes, others = {}, []
+    codes, fine, others = {}, [], []
     for column in columns:
         pair = pairs[id(column)]
         if pair in PAIRS[3:] and pair not in both:  # a letter alone says nothing
             pair = None
-        own = codes_of(column, asked, pair)
-        if (own == ODD).any():
-            others.append(column)
-        else:
-            codes[id(column)] = own
-    used = {pairs[id(c)] for c in columns if id(c) in codes} - {None}
-    used = {word for pair in used for word in pair} | {*map(_plain, (*asked.one, *asked.zero))}
-    wrong = [c for c in others if _holds_values(c, asked, used, bool(codes))]
-    if wrong or not (codes or hot):
-        raise _neither(table, parts, [c for c in columns if c in wrong] or others,
-                       [c for c in columns if id(c) in codes], asked)  # fmt: skip
+        own = codes[id(column)] = codes_of(column, asked, pair)
+        (others if (own == ODD).any() else fine).append(column)
+    shown = [pair for pair in PAIRS if any(pairs[id(c)] == pair for c in fine)]
+    used = {*sum(shown, ()), *map(_plain, (*asked.one, *asked.zero))}
+    wrong = [c for c in others if _holds_values(c, asked, used, bool(fine))]
+    if wrong or not (fine or hot):
+        raise _neither(table, parts, wrong or others, fine, asked)
     labels, out = beside(others, asked)
-    found = [(c.name, codes[id(c)][c.codes]) for c in columns if id(c) in codes]
+    found = [(c.name, codes[id(c)][c.codes]) for c in fine]
     for column in hot:
         found += [
             (f"{column.name}={text}", np.where(column.missing, GONE, column.codes == k))
             for k, text in enumerate(column.texts) if not column.gone[k]
         ]  # fmt: skip
-    shown = [pair for pair in PAIRS if pair in {pairs[id(c)] for c in columns if id(c) in codes}]
-    notes = [n for c in columns if id(c) in codes for n in c.words if _plain(n) in NO_ANSWERS]
-    many = {n: notes.count(n) for n in dict.fromkeys(notes)}
-    said = tuple(f"{name!r} missing" for name in many)
+    unanswered = dict.fromkeys(n for c in fine for n in c.words if _plain(n) in NO_ANSWERS)
+    said = tuple(f"{name!r} missing" for name in unanswered)
     return found, labels, out, _values_said(asked, shown), said
 
 
@@ -654,7 +651,7 @@ def _holds_values(column, asked, used, has_values) -> bool:
     if any(_plain(w) in used for w in column.words):
         return True
     bits = {number(word) for word in used} - {None}
-    if set(column.numbers[~np.isnan(column.numbers)]) & bits:
+    if bits.intersection(column.seen):
         return True
     # Beside words a column of numbers is of something else; beside zeros and ones it may be a slip.
     return not column.is_text and bool(bits)
@@ -662,10 +659,9 @@ def _holds_values(column, asked, used, has_values) -> bool:
 
 def _neither(table, parts, wrong, fine, asked) -> InputError:
     """Return the error for a column that is not of ones and zeros: name an odd cell, and ask."""
-    counts = {}
+    counts = Counter()
     for one in (*fine, *wrong):
-        for word, n in one.counts().items():
-            counts[word] = counts.get(word, 0) + n
+        counts.update(one.counts())
     odd, pair = (None, None) if asked.one or asked.zero else _odd_text(counts)
     column = next((c for c in wrong if odd in c.texts), None)
     if column is not None:
@@ -677,16 +673,13 @@ def _neither(table, parts, wrong, fine, asked) -> InputError:
     text = column.text(at)[:60]
     value = text if number(text) is not None else repr(text)
     where, line = table.where(at, column, parts)
-    aside = [table.name_of(c) for c in wrong]
-    aside = (
-        f"; or leave out {listed(aside)} by ignore= (--ignore {shlex.quote(','.join(aside[:6]))}), "
-        "or name the columns of values by columns= (--columns)"
-        if aside and fine
-        else ""
-    )
-    return InputError(
-        f"value {value} at {where} is neither {pair[0]} nor {pair[1]}{line}; {ask}{aside}"
-    )
+    if fine:
+        out = [table.name_of(c) for c in wrong]
+        ask += (
+            f"; or leave out {listed(out)} by ignore= (--ignore {shlex.quote(','.join(out[:6]))}), "
+            "or name the columns of values by columns= (--columns)"
+        )
+    return InputError(f"value {value} at {where} is neither {pair[0]} nor {pair[1]}{line}; {ask}")
 
 
 def _odd_text(counts):
