@@ -238,6 +238,7 @@ def test_a_header_of_numbers_is_a_header(tmp_path, header):
         (load, "1,0,a\n0,1,b\n1,1,a\n1,0,b\n", r"value 'a' at row 1, column 3"),
         (load_real, "5.1,3,a\n4,3,a\n7,3,b\n6,2,b\n", r"'a' at row 1, column 3 .*\(--ignore 3\)"),
         (load, "1,0,a\n0,1,b\n1,1,c\n", "header=True or header=False"),
+        (load, "1,0,1,7\n0,1,0,1\n1,1,0,0\n", "header=True or header=False"),
         (load_real, "x,5.1,3,a\ny,4,3,b\n", "header=True or header=False"),
     ],
 )  # fmt: skip

@@ -1,7 +1,6 @@
 """What readers and writers of files share: sentences for errors, whole files, the threshold."""
 
 import errno
-import math
 import os
 import re
 import secrets
@@ -265,17 +264,6 @@ def check_place(folder):
         for draft in (older, newer):
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
-
-
-def check_threshold(binarize):
-    """Return `binarize` as a finite float, or None."""
-    if binarize is None:
-        return None
-    if isinstance(binarize, bool | np.bool_ | str) or not np.isscalar(binarize):
-        raise TypeError(f"binarize is a {type(binarize).__name__}; give a number or None")
-    if not math.isfinite(binarize):
-        raise InputError(f"binarize is {binarize}; give a finite number")
-    return float(binarize)
 
 
 def threshold(values, binarize):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bmfjax.data.datasets import dataset_file, dataset_names
 from bmfjax.data.errors import InputError
-from bmfjax.data.io.files import check_threshold, opened_npz, reading
+from bmfjax.data.io.files import opened_npz, reading
 from bmfjax.data.io.formats import ANY_ENDING, FOLDERS, NO_TEXTS, OF_BITS, OPTIONS, READERS
 from bmfjax.data.io.npz import read_truth
 from bmfjax.data.names import title_of
@@ -90,8 +90,8 @@ def load(source, *, binarize=None, one=(), zero=(), one_hot=(), layer=None, use_
     BinaryMatrix 'house-votes': 435 rows x 16 columns, 3421 ones (52.1 % of the observed entries),
     392 missing
     """
-    given = {"binarize": check_threshold(binarize), "one": one, "zero": zero, "one_hot": one_hot,
-             "layer": layer, "use_raw": use_raw, "modality": modality}  # fmt: skip
+    given = {"binarize": binarize, "one": one, "zero": zero, "one_hot": one_hot, "layer": layer,
+             "use_raw": use_raw, "modality": modality}  # fmt: skip
     with _located(source) as (path, name):
         return _read(BINARY, path, given | options, **name)
 
@@ -102,11 +102,10 @@ def load_share(source, share_of, **options):
     ``share_of(shape)`` is the `bmfjax.data.stores.Share` of this process, or None where it needs
     all rows. All are read where the format cannot be read in parts, or the matrix is not large.
     """
-    checked = options | {"binarize": check_threshold(options.get("binarize"))}
     with _located(source) as (path, name):
         if not _reader(BINARY, path).shares:
-            return _read(BINARY, path, checked, **name)
-        found = _read(BINARY, path, checked, share_of=share_of, **name)
+            return _read(BINARY, path, options, **name)
+        found = _read(BINARY, path, options, share_of=share_of, **name)
     return found.shared_by(lambda: load(source, **options))
 
 

@@ -60,6 +60,11 @@ class Asked:
         ):  # fmt: skip
             if given.get(name, known[0]) not in known:
                 raise InputError(f"{name} is {given[name]!r}; choose from {', '.join(known)}")
+        binarize = given.get("binarize")
+        if isinstance(binarize, bool | np.bool_ | str) or not np.isscalar(binarize or 0):
+            raise TypeError(f"binarize is a {type(binarize).__name__}; give a number or None")
+        if binarize is not None and not np.isfinite(binarize):
+            raise InputError(f"binarize is {binarize}; give a finite number")
         asked = cls(**given)
         both = set(asked.one) & set(asked.zero) or set(asked.missing) & {*asked.one, *asked.zero}
         if both:

@@ -129,7 +129,7 @@ def has_header(head, kind, asked: Asked, layout="table") -> bool:
     if texts:
         return bool(names)
     if kind == BINARY and asked.binarize is None:
-        return not codes and _are_beside_bits(fields, body)
+        return not codes and _are_beside_bits(first, body)
     return _numbers_are_names(first, body, kind, layout)
 
 
@@ -149,15 +149,20 @@ def _is_word(text, below) -> bool:
     return text.lower() in words and bool(below & words)
 
 
-def _are_beside_bits(fields, body) -> bool:
+def _are_beside_bits(first, body) -> bool:
     """Say whether numbers stand above a table of zeros and ones, or of two words, alone."""
     below = {text.lower() for row in body for text in row[1:]} - MISSING_MARKS
     words = WORDS | NO_ANSWERS
     if not below or not all(text in words or number(text) in (0, 1) for text in below):
         return False
-    own = [number(text) for text in fields if text.lower() not in MISSING_MARKS]
-    numbers = any(number(text) is not None for text in below)
-    return any(v is not None and v == v and (v not in (0, 1) or not numbers) for v in own)
+    own = [number(text) for text in first if text.lower() not in MISSING_MARKS]
+    own = [v for v in own if v is not None]
+    if not any(number(text) is not None for text in below):
+        return len(own) > 0
+    others = [v for v in own if v not in (0, 1)]
+    if 0 < len(others) < len(own) and not (np.diff(own) > 0).all():  # one may be a slip
+        raise _unclear_header()
+    return len(others) > 0
 
 
 def _number(text) -> float | None:
