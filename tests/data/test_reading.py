@@ -239,6 +239,10 @@ def test_a_header_of_numbers_is_a_header(tmp_path, header):
         (load_real, "5.1,3,a\n4,3,a\n7,3,b\n6,2,b\n", r"'a' at row 1, column 3 .*\(--ignore 3\)"),
         (load, "1,0,a\n0,1,b\n1,1,c\n", "header=True or header=False"),
         (load, "1,0,1,7\n0,1,0,1\n1,1,0,0\n", "header=True or header=False"),
+        (load, "yes,no,maybe\nyes,yes,no\nno,no,yes\n", "header=True or header=False"),
+        (load, "u,1,0,oops\nv,0,1,1\nw,1,1,0\n", "header=True or header=False"),
+        (load_real, "0.5,<0.05,1\n0.7,0.3,2\n", "header=True or header=False"),
+        (load_real, "x,2,<0.05,0\ny,0.7,0.3,2\n", "header=True or header=False"),
         (load_real, "x,5.1,3,a\ny,4,3,b\n", "header=True or header=False"),
     ],
 )  # fmt: skip
@@ -247,7 +251,8 @@ def test_a_first_line_like_all_others_is_no_header(tmp_path, read, lines, said):
     with pytest.raises(InputError, match=said):
         read(path)
     last = str(1 + lines.splitlines()[0].count(","))
-    found = read(path, header=False, ignore="1" if lines[0] == "l" else last, missing="?")
+    out = "1" if lines[0] == "l" else last
+    found = read(path, header=False, ignore=out, missing=["?", "<0.05"])
     assert found.num_rows == lines.count("\n") and not found.has_column_names
 
 

@@ -122,9 +122,9 @@ def has_header(head, kind, asked: Asked, layout="table") -> bool:
         return [row[k + shift] for row in body if len(row) > k + shift]
 
     below = {text.lower() for row in body for text in row}
-    names = [k for k in texts if not _is_word(first[k], below) and first[k] not in cells(k)]
-    alike = names and body and all(_are_distinct_texts(cells(k)) for k in names)
-    if alike and any(_number(f) is not None for f in first):  # it may be a row as all others
+    words = [k for k in texts if _is_word(first[k], below)]
+    names = {k: first[k] for k in texts if k not in words and first[k] not in cells(k)}
+    if names and body and (words or _may_be_row(first, names.values(), map(cells, names))):
         raise _unclear_header()
     if texts:
         return bool(names)
@@ -136,6 +136,22 @@ def has_header(head, kind, asked: Asked, layout="table") -> bool:
 def _is_text(field) -> bool:
     """Say whether a field is no value, and no mark such as ?, which names nothing."""
     return not is_value(field, True) and any(map(str.isalnum, field))
+
+
+def _may_be_row(first, names, columns) -> bool:
+    """Say whether a first line of numbers and of texts may be a row, as those below.
+
+    Its numbers are no names if they do not rise, nor are texts that are nearly numbers, or that
+    stand above columns of distinct texts.
+    """
+    own = [v for f in first[1:] if (v := _number(f)) is not None and v == v]
+    if _number(first[0]) is not None:
+        return True
+    if not own:
+        return False
+    rises = (np.diff(own) > 0).all() and (len(own) > 1 or own[0] == round(own[0]))
+    like = any(map(_LIKE_NUMBER.fullmatch, names))
+    return like or not rises or all(map(_are_distinct_texts, columns))
 
 
 def _are_distinct_texts(cells) -> bool:
