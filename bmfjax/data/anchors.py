@@ -17,17 +17,10 @@ FORMS = "a list of column names, a mapping of column names to numbers, or one nu
 
 
 class Anchors(NamedTuple):
-    """Factors whose part of the basis is known.
-
-    Attributes
-    ----------
-    names : tuple of str
-    values : (columns, number) float64
-        The basis of these factors; NaN is not known, and learned.
-    """
+    """Factors whose part of the basis is known."""
 
     names: tuple[str, ...]
-    values: np.ndarray
+    values: np.ndarray  # (columns, number) float64: their basis; NaN is not known, and learned
 
     @property
     def number(self) -> int:

@@ -22,36 +22,22 @@ Field = tuple[str, tuple[str, ...] | None]
 
 
 class AttributeTable(NamedTuple):
-    """What is known of the lines of a side.
-
-    Attributes
-    ----------
-    fields : tuple of (name, None or categories)
-        A number, or a text that is one of these categories.
-    values : (lines, attributes) float64
-        A category is a column of zeros and ones.
-    """
+    """What is known of the lines of a side."""
 
     fields: tuple[Field, ...]
-    values: np.ndarray
+    values: np.ndarray  # (lines, attributes) float64; a category is a column of zeros and ones
 
 
 class Attributes(NamedTuple):
     """How the attributes of a side were read in a fit, so that those of new lines are read alike.
 
-    Attributes
-    ----------
-    fields : tuple of (name, None or categories)
-        The attributes that were given.
-    rated : tuple of str
-        Names of the lines of the other side, where it is an attribute whether they were rated.
-    centre : (attributes,) float64
-        What is subtracted from the values, those that were given first.
+    `rated` names lines of the other side, where it is an attribute whether they were rated. The
+    `centre` is subtracted from the values, those that were given first.
     """
 
     fields: tuple[Field, ...]
     rated: tuple[str, ...]
-    centre: np.ndarray
+    centre: np.ndarray  # (attributes,) float64
 
     @property
     def names(self) -> tuple[str, ...]:

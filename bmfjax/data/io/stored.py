@@ -28,12 +28,7 @@ MOST_PACKED = 1032
 class DamagedFile(InputError):
     """A file that this package wrote is missing, or is not as it was written.
 
-    Attributes
-    ----------
-    path : Path
-    said : str
-        What is wrong with it, as the end of a sentence.
-    is_missing : bool
+    `said`, what is wrong with it, is the end of a sentence.
     """
 
     def __init__(self, path, said="is damaged", is_missing=False):
