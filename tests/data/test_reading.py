@@ -666,6 +666,10 @@ def test_ratings_are_read_from_arrays_and_coordinates(tmp_path):
 
 def test_lines_without_a_rating_are_none_in_texts_and_in_frames(tmp_path):
     text = "user,item,rating\n7,x,5\n7,y,NA\n8,x,3\n9,z,NA\n"
+    assert load_ratings(written(tmp_path, "ann,x,NA\nbob,x,4\nbob,y,?\n"), missing="?").shape == (
+        1,
+        1,
+    )
     path = written(tmp_path, text)
     for found in (load_ratings(path), Ratings.from_frame(pd.read_csv(path))):
         assert found.row_names == ("7", "8") and found.column_names == ("x",)

@@ -388,8 +388,11 @@ def _is_header(head, with_value, asked) -> bool:
         if any(is_id_name(f) for f in first[:2]) and not any(number(f) is not None for f in first):
             return True
         field = first[2] if len(first) > 2 else ""
-        word = bool(field) and number(field) is None and not any(c.isdigit() for c in field)
-        return word and field.lower() not in {m.lower() for m in (*asked.one, *asked.zero)}
+        word = not is_value(field) and not any(c.isdigit() for c in field)
+        codes = {m.lower() for m in (*asked.one, *asked.zero, *asked.missing)}
+        lines = [row for row in head[1:] if len(row) > 1]
+        ids = (first[k] in {row[k] for row in lines} for k in (0, 1))  # which name no field
+        return word and field.lower() not in codes and not any(ids)
     if any(is_id_name(f) for f in first[:2]):
         return True
     below = [{row[k] for row in head[1:] if len(row) > k} for k in (0, 1)]
