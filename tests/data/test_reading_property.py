@@ -15,7 +15,7 @@ from bmfjax.data import InputError, load, load_ratings, load_real
 
 #: How ones and zeros are written.
 WORDS = [("1", "0"), ("Yes", "No"), ("T", "F"), ("true", "false"), ("+", "-")]
-#: What is odd about the last cell, or the last line.
+#: What is odd about the last cell of the first or the last line, or about the last line.
 ODD = (None, None, None, "<0.05", "?", "maybe", "9999", "short", "long")
 #: What the messages offer where a text has two readings.
 CHOICES = (
@@ -58,7 +58,7 @@ def tables(draw, kind):
         "labels": draw(st.booleans()) and kind != "ratings" and header == "words",
         "quoting": draw(st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])),
         "packing": draw(st.sampled_from(["plain", "mark", "gz", "comment", "blank line"])),
-        "odd": draw(st.sampled_from(ODD)),
+        "odd": draw(st.sampled_from(ODD)), "at": draw(st.sampled_from([0, -1])),
     }  # fmt: skip
 
 
@@ -90,7 +90,8 @@ def parts_of(table):
     elif table["odd"] == "long":
         lines[-1] = [*lines[-1], cell(1.0)]
     elif table["odd"]:
-        lines[-1] = [*lines[-1][:-1], table["odd"]]
+        at = table["at"]
+        lines[at] = [*lines[at][:-1], table["odd"]]
     return lines if table["header"] == "none" else [names, *lines], rows, columns
 
 
@@ -178,7 +179,8 @@ def lists(draw):
         "lines": lines, "header": draw(st.booleans()), "times": draw(st.booleans()),
         "separator": draw(st.sampled_from([",", ";", "\t", "::"])),
         "order": draw(st.permutations(range(4))),
-        "odd": draw(st.sampled_from([None, None, None, "?", "twice", "short", "999"])),
+        "odd": draw(st.sampled_from([None, None, None, "?", "twice", "short", "999", "good"])),
+        "at": draw(st.sampled_from([0, -1])),
     }  # fmt: skip
 
 
@@ -191,8 +193,8 @@ def test_a_list_of_ratings_is_read_as_meant_or_refused(tmp_path):
         lines, odd = [list(line) for line in made["lines"]], made["odd"]
         if odd == "twice":
             lines.append([*lines[0][:2], "0.5", lines[0][3]])
-        elif odd in ("?", "999"):
-            lines[-1][2] = odd
+        elif odd in ("?", "999", "good"):
+            lines[made["at"]][2] = odd
         order = made["order"] if made["header"] else range(4)
         order = [k for k in order if k < 3 or made["times"]]
         fields = [["userId", "movieId", "rating", "timestamp"]] * made["header"] + lines

@@ -91,7 +91,7 @@ def _is_comment(head, path) -> bool:
         return False
     rest = [line for line in head[1:] if not line.startswith("#")] or head[1:]
     separator = separator_of(rest, ending_of(path))
-    return len(_split([head[0]], separator)[0]) < len(_split([rest[0]], separator)[0])
+    return _bare(head[0]).count(separator) < _bare(rest[0]).count(separator)
 
 
 def separator_of(lines, ending="", least=2) -> str:
@@ -111,7 +111,7 @@ def separator_of(lines, ending="", least=2) -> str:
             found.append((separator != " ", values / len(cells), len(cells), separator))
     if found:
         return max(found, key=lambda f: f[:3])[-1]
-    bare = [re.sub('"[^"]*"', "", line) for line in lines]
+    bare = list(map(_bare, lines))
     held = {s: sum(s in line for line in bare) for s in SEPARATORS}
     best = max(held, key=held.get)
     blanks = blanks and any(" " in line.strip() for line in bare)
@@ -121,7 +121,19 @@ def separator_of(lines, ending="", least=2) -> str:
 def _split(lines, separator) -> list[list[str]]:
     if len(separator) > 1:
         return [line.split(separator) for line in lines]
-    return list(csv.reader(lines, delimiter=separator, skipinitialspace=True))
+    rows = []
+    try:
+        for row in csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True):
+            rows.append(row)
+    except csv.Error as err:
+        if "unexpected end" not in str(err):  # the lines may end within quotes
+            raise
+    return rows
+
+
+def _bare(line) -> str:
+    """Return a line without what stands in quotes."""
+    return re.sub('"[^"]*"', "", line)
 
 
 def _fields(lines) -> Iterator[Line]:
