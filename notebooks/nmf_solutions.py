@@ -41,6 +41,45 @@ quick = bool(os.environ.get("BMFJAX_QUICK"))
 NOISE = 1e-3
 
 # %% [markdown]
+# ## Parts, and wholes
+#
+# Lee and Seung (1999) showed what such parts are: of pictures, nonnegative factors are pieces that
+# add up, and principal components are wholes that cancel. Here are pictures of digits with seven
+# segments, each lit more or less, factorised by their updates and by a singular value
+# decomposition.
+
+# %%
+SEGMENTS = ((0, slice(1, 4)), (slice(1, 4), 4), (slice(5, 8), 4), (8, slice(1, 4)),
+            (slice(5, 8), 0), (slice(1, 4), 0), (4, slice(1, 4)))  # fmt: skip
+LIT = ("012345", "12", "01346", "01236", "1256", "02356", "023456", "012", "0123456", "012356")
+
+rng = np.random.default_rng(0)
+pieces = np.zeros((7, 9, 5))
+for piece, place in zip(pieces, SEGMENTS, strict=True):
+    piece[place] = 1.0
+lit = np.array([[str(k) in which for k in range(7)] for which in LIT], float)
+weights = lit[rng.integers(0, 10, 300)] * rng.uniform(0.5, 1.5, (300, 7))
+pixels = weights @ pieces.reshape(7, -1) + 0.02 * rng.random((300, 45))
+
+usage, parts = rng.random((300, 7)), rng.random((7, 45))
+for _ in range(500):
+    usage *= pixels @ parts.T / (usage @ parts @ parts.T)
+    parts *= usage.T @ pixels / (usage.T @ usage @ parts)
+wholes = np.linalg.svd(pixels - pixels.mean(0), full_matrices=False)[2][:7]
+
+figure, axes = plt.subplots(3, 7, figsize=(7, 5), dpi=80, layout="constrained")
+for cells, pictures, name in zip(
+    axes, (pixels, parts, wholes), ("pictures", "nonnegative parts", "principal components"),
+    strict=True,
+):  # fmt: skip
+    for cell, picture in zip(cells, pictures, strict=False):
+        most = np.abs(picture).max()
+        cell.imshow(picture.reshape(9, 5), cmap="RdBu", vmin=-most, vmax=most)
+        cell.axis("off")
+    cells[0].set_title(name, fontsize=9, loc="left")
+plt.show()
+
+# %% [markdown]
 # ## One matrix, two solutions
 #
 # Laurberg's 6 x 6 matrix has rank 3. Divided by their sums, its rows are six points in a plane, and
@@ -72,6 +111,81 @@ plt.show()
 apart = pairwise_distances(first[None], second[None])[0, 0]
 assert 36 < apart < 38
 apart
+
+# %% [markdown]
+# ## What the measures see
+#
+# Masood, Pan and Doshi-Velez (2016) compare factor matrices by the largest angle between matched
+# columns. The sum of squares does not see what it sees: both matrices below are as far from the
+# first by it. One has a column of its own, the other has all columns a little off.
+
+# %%
+rng = np.random.default_rng(0)
+whole = rng.dirichlet(np.ones(6), 4).T
+one_off, all_off = whole.copy(), rng.normal(size=whole.shape)
+one_off[:, 0] = np.roll(whole[:, 0], 1)
+size = np.linalg.norm(one_off - whole)
+all_off = np.abs(whole + size * all_off / np.linalg.norm(all_off))
+all_off = whole + (all_off - whole) * size / np.linalg.norm(all_off - whole)
+
+figure, axes = plt.subplots(1, 3, figsize=(7, 2.6), dpi=80, layout="constrained")
+for cell, other, name in zip(
+    axes, (whole, one_off, all_off), ("a matrix", "one column off", "all columns off"), strict=True
+):
+    apart = {m: pairwise_distances(whole[None], other[None], m)[0, 0] for m in ("angle", "l1")}
+    cell.imshow(other, cmap="Greys")
+    cell.set_xticks([])
+    cell.set_yticks([])
+    cell.set_xlabel(
+        f"squares {np.linalg.norm(other - whole):.2f}\n{apart['angle']:.0f} degrees, "
+        f"l1 {apart['l1']:.2f}", fontsize=8,
+    )  # fmt: skip
+    cell.set_title(name, fontsize=9)
+plt.show()
+
+# %% [markdown]
+# How much draws cover is told by the fewest of them that have every other within a radius. Of draws
+# from two bumps, those of one chain lie in one bump, and those of another in both. At a radius of 1
+# the first need more; at 2.5 the second do. What lasts over many radii counts.
+
+
+# %%
+def balls(points, radius):
+    """Draws that cover all: each time that with most in its ball which nobody has."""
+    near = np.linalg.norm(points[:, None] - points, axis=-1) <= radius
+    left, chosen = np.ones(len(points), bool), []
+    while left.any():
+        chosen.append(int((near & left).sum(1).argmax()))
+        left &= ~near[chosen[-1]]
+    return chosen
+
+
+one_bump = rng.normal([0, 0], [0.9, 0.35], (60, 2))
+both = np.r_[rng.normal([-3, 0], 0.25, (30, 2)), rng.normal([3, 0], 0.25, (30, 2))]
+figure, axes = plt.subplots(2, 2, figsize=(8, 4.4), sharex=True, sharey=True, dpi=80,
+                            layout="constrained")  # fmt: skip
+for cells, radius in zip(axes, (1.0, 2.5), strict=True):
+    for cell, points, name in zip(cells, (one_bump, both), ("one bump", "both"), strict=True):
+        chosen = balls(points, radius)
+        cell.plot(*points.T, ".", markersize=3, color="black")
+        for centre in points[chosen]:
+            cell.add_patch(plt.Circle(centre, radius, fill=False, color="#2b5fa8"))
+        cell.set(aspect="equal", xlim=(-6, 6), ylim=(-3, 3))
+        cell.set_title(f"{name}, radius {radius:g}: {len(chosen)}", fontsize=9)
+plt.show()
+
+# %%
+plt.figure(figsize=(5, 2.6), dpi=80)
+for points, name in ((one_bump, "one bump"), (both, "both")):
+    found = coverage(np.linalg.norm(points[:, None] - points, axis=-1))
+    plt.step(found.radii, found.covering, where="post", label=name)
+plt.yscale("log")
+plt.xlabel("radius")
+plt.ylabel("draws that cover all")
+plt.legend()
+plt.show()
+assert len(balls(one_bump, 1.0)) > len(balls(both, 1.0))
+assert len(balls(one_bump, 2.5)) < len(balls(both, 2.5))
 
 # %% [markdown]
 # ## What three samplers see
