@@ -212,7 +212,7 @@ def signed_card(
 def _columns(fit, k, order, share, inside, others) -> tuple[list[Bar], list[Bar], str]:
     """Bars shown at once and on a click, and what is said of the columns that are left out."""
     mean, sd = fit.basis[:, k], fit.basis_sd[:, k]
-    form = digits(float(np.abs(mean).max()))
+    form = _decimals(float(np.abs(mean).max()))
     bars = [
         Bar(
             fit.data.column_names[j],
@@ -234,6 +234,13 @@ def _names(fit, heading, rows, more: int = 0) -> list[Names]:
         return []
     names = [fit.data.row_names[i] for i in rows[: FIRST_ROWS + more]]
     return [Names(heading, names[:FIRST_ROWS], names[FIRST_ROWS:], len(rows) - len(names))]
+
+
+def _decimals(largest: float) -> str:
+    """Return one format of means and standard deviations, so that these stand in columns."""
+    if 1e-3 <= largest < 0.1:
+        return f".{1 - math.floor(math.log10(largest))}f"
+    return digits(largest)
 
 
 def _known(value, digits):

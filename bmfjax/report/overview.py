@@ -10,6 +10,7 @@ import numpy as np
 from bmfjax.data import BinaryMatrix, RealMatrix
 from bmfjax.data.blocks import spaced
 from bmfjax.posterior import products
+from bmfjax.posterior.model_check import COUNTS
 from bmfjax.posterior.packed import subset
 from bmfjax.report import ordering
 from bmfjax.report.section import Section, image, section
@@ -77,7 +78,9 @@ def matrix(fit, *, shown: str, moments: Callable, data=BinaryMatrix) -> Section 
         "The matrix, ordered by its factors",
         "Rows with like factors stand together, and so do columns, so that factors become blocks. "
         f"The middle panel is the {shown}, averaged over the draws, and the right one its standard "
-        f"deviation. The three panels share one order.{labels if fit.data.row_labels else ''} "
+        f"deviation. The three panels share one order."
+        f"{' Colours go by square roots.' if fit._scored == COUNTS else ''}"
+        f"{labels if fit.data.row_labels else ''} "
         f"{describe(fit, drawn)}",
         image(
             overview_figure(fit, drawn),
@@ -114,7 +117,7 @@ def picture(fit, moments: Callable = of_product) -> Picture:
 
     values, low, top = _observed(fit.data, rows, columns)
     share = ordering.pool(np.isnan(values), *block)[..., None]
-    shown = (np.nan_to_num(ordering.pool(values, *block)) - low) / (top - low)
+    shown = _norm(fit, low, top)(np.nan_to_num(ordering.pool(values, *block)))
     matrix = colour_scale(_scale_from(low))(shown)[..., :3]
     matrix = (1 - share) * matrix + share * np.array(rgb(MISSING))
 
@@ -218,23 +221,26 @@ def draw_panel(axes, fit, drawn: Picture, of: str) -> None:
 def _draw(axes, fit, drawn, of, *, left):
     """Draw a panel, a colour bar above it, and the names of its lines."""
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
+    from matplotlib.ticker import MaxNLocator
 
     scale, values, low, top = _scale_from(drawn.low), drawn.mean, drawn.low, drawn.top
     if of == "uncertainty":
         scale, values, low = "spread", drawn.sd, 0.0
         top = max(float(np.nanmax(drawn.sd)), 0.05 * drawn.top)
+    norm = _norm(fit, low, top)
     if of == "matrix":
         axes.imshow(drawn.matrix, **IMAGE)
     else:
-        axes.imshow(values, cmap=colour_scale(scale), vmin=low, vmax=top, **IMAGE)
-    shown, ticks = ScalarMappable(Normalize(low, top), colour_scale(scale)), {}
+        axes.imshow(values, cmap=colour_scale(scale), norm=norm, **IMAGE)
+    shown, ticks = ScalarMappable(norm, colour_scale(scale)), {}
     if of == "matrix" and not isinstance(fit.data, RealMatrix):
         shown, ticks = _kinds(bool(fit.data.num_missing))
     bar = axes.figure.colorbar(
         shown, ax=axes, location="top", fraction=0.05, pad=0.015, aspect=40, **ticks
     )
     plain_colour_bar(bar)
+    if fit._scored == COUNTS and not ticks:  # large ones are close together there
+        bar.set_ticks(MaxNLocator(3))
     bar.ax.tick_params(which="both", length=0, pad=1)
     missing = " (yellow: missing)"
     with_note = of == "matrix" and not ticks and fit.data.num_missing
@@ -243,6 +249,16 @@ def _draw(axes, fit, drawn, of, *, left):
     _name_columns(axes, fit, drawn)
     if left:
         _name_rows(axes, fit, drawn)
+
+
+def _norm(fit, low: float, top: float):
+    """Return where values are between the first colour and the last: of counts, by their roots.
+
+    A few counts may be a hundred times the others, which would all have the first colour.
+    """
+    from matplotlib.colors import Normalize, PowerNorm
+
+    return PowerNorm(0.5, low, top) if fit._scored == COUNTS else Normalize(low, top)
 
 
 def _kinds(missing: bool):

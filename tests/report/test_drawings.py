@@ -1,12 +1,15 @@
 """`Fit.plot`: which drawings a fit has, where they are drawn, and that the report has the same."""
 
+from types import SimpleNamespace
+
 import matplotlib
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 import bmfjax
-from bmfjax.report import drawings, overview, plots
+from bmfjax.posterior.model_check import BINARY, COUNTS
+from bmfjax.report import drawings, factors, overview, plots
 from bmfjax.report.style import _FONT, colour_scale
 from tests.shared_fits import davis
 from tests.test_cells import data_of, fit_of
@@ -147,3 +150,11 @@ def test_a_legend_names_twenty_labels_in_columns_that_fit():
     assert len(legend["handles"]) == 21
     assert legend["handles"][-1].get_label() == "and 3 more"
     assert legend["ncols"] * (len("a label of some length 12") + 6) <= 140
+
+
+def test_counts_have_colours_by_their_roots_and_spectra_few_digits():
+    """One count of hundreds would leave all others white; digits that differ leave their column."""
+    norms = [overview._norm(SimpleNamespace(_scored=of), 0.0, 400.0) for of in (COUNTS, BINARY)]
+    assert [float(norm(100.0)) for norm in norms] == [0.5, 0.25]
+    texts = [f"{0.0123:{factors._decimals(top)}}" for top in (0.5, 0.0479, 0.004, 2e-6)]
+    assert texts == ["0.01", "0.012", "0.0123", "0.0123"]
