@@ -82,10 +82,7 @@ NOTES = {
     ("minibatch_regression", "506039b"): (
         "other work ran beside it: compare processor seconds; all start at the mode"
     ),
-    ("verdict_trial", "6ba0e5c"): (
-        "23 of 56 cases, fitted at several commits of that day, eight of Boolean products when "
-        "every two chains were compared, which is stricter; all are judged by this commit"
-    ),
+    ("verdict_trial", "eba1bd1"): "28 of 56 cases, fitted at ef26076 and judged by this commit",
     ("verdict_goals", "7e64974"): "two of nine fits, made at 35eaa1f; other work ran beside them",
     ("nested", "6b3958c"): "the machine was shared: compare processor seconds",
     **{

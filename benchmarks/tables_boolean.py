@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 
+from scipy.stats import binomtest
 from tables_form import Records, figures, listed, number, page, percent, table, with_error
 
 
@@ -1402,7 +1403,8 @@ def verdict_trial(records: Records):
     )
     yield (
         "What was said to hold and does not should be at most 5 %, and what was refused and would "
-        "have passed at most 15 %."
+        "have passed at most 15 %. Beside a share is its interval of 95 % (Clopper and Pearson); "
+        "the two fits of a case are alike, so that it is too narrow if anything."
     )
     said = ("holds", "not yet", "does not hold")
     yield table(
@@ -1435,9 +1437,13 @@ def verdict_trial(records: Records):
 
 
 def _share(row: dict, said: tuple[str, ...]) -> str:
-    """Write the share of what is said wrongly."""
+    """Write the share of what is said wrongly, and its interval of 95 % (Clopper and Pearson)."""
     whole = sum(row[word] for word in said)
-    return f"{100 * sum(row[f'{word}, wrongly'] for word in said) / whole:.0f} %" if whole else ""
+    if not whole:
+        return ""
+    wrong = sum(row[f"{word}, wrongly"] for word in said)
+    low, high = (100 * end for end in binomtest(wrong, whole).proportion_ci(method="exact"))
+    return f"{100 * wrong / whole:.0f} % ({low:.0f} to {high:.0f})"
 
 
 @page("verdict_goals", "Do all parts of the verdict hold for the data that ship?")
