@@ -240,6 +240,8 @@ def test_a_header_of_numbers_is_a_header(tmp_path, header):
         (load, "1,0,a\n0,1,b\n1,1,c\n", "header=True or header=False"),
         (load, "1,0,1,7\n0,1,0,1\n1,1,0,0\n", "header=True or header=False"),
         (load, "yes,no,maybe\nyes,yes,no\nno,no,yes\n", "header=True or header=False"),
+        (load, "1,9999\n0,0\n1,1\n", "header=True or header=False"),
+        (load, "true,oops\nfalse,true\ntrue,false\n", "header=True or header=False"),
         (load, "u,1,0,oops\nv,0,1,1\nw,1,1,0\n", "header=True or header=False"),
         (load_real, "0.5,<0.05,1\n0.7,0.3,2\n", "header=True or header=False"),
         (load_real, "x,2,<0.05,0\ny,0.7,0.3,2\n", "header=True or header=False"),

@@ -44,7 +44,7 @@ def tables(draw, kind):
     else:
         values = rng.integers(1, 11, (rows, columns)) / 2
     hidden = rng.random((rows, columns)) < draw(st.sampled_from([0.0, 0.2]))
-    hidden[:2] = False
+    hidden[:2] = hidden[-1] = False
     values[hidden] = np.nan
     header = draw(st.sampled_from(["words", "numbers", "none"]))
     side = draw(st.sampled_from(["none", "names", "id", *["corner"] * (header != "none")]))

@@ -122,9 +122,9 @@ def has_header(head, kind, asked: Asked, layout="table") -> bool:
         return [row[k + shift] for row in body if len(row) > k + shift]
 
     below = {text.lower() for row in body for text in row}
-    words = [k for k in texts if _is_word(first[k], below)]
+    words = [k for k, text in enumerate(first) if _is_word(text, below)]
     names = {k: first[k] for k in texts if k not in words and first[k] not in cells(k)}
-    if names and body and (words or _may_be_row(first, names.values(), map(cells, names))):
+    if names and body and (words or _may_be_row(first, body, names.values(), map(cells, names))):
         raise _unclear_header()
     if texts:
         return bool(names)
@@ -138,18 +138,20 @@ def _is_text(field) -> bool:
     return not is_value(field, True) and any(map(str.isalnum, field))
 
 
-def _may_be_row(first, names, columns) -> bool:
+def _may_be_row(first, body, names, columns) -> bool:
     """Say whether a first line of numbers and of texts may be a row, as those below.
 
-    Its numbers are no names if they do not rise, nor are texts that are nearly numbers, or that
-    stand above columns of distinct texts.
+    Its numbers are no names if they do not rise, or a few by chance, nor are texts that are nearly
+    numbers, or that stand above columns of distinct texts.
     """
-    own = [v for f in first[1:] if (v := _number(f)) is not None and v == v]
+    own = _numbers_of([first[1:]])
     if _number(first[0]) is not None:
         return True
     if not own:
         return False
-    rises = (np.diff(own) > 0).all() and (len(own) > 1 or own[0] == round(own[0]))
+    below = _numbers_of(row[1:] for row in body)
+    apart = not below or own[0] > max(below) or own[-1] < min(below)
+    rises = (np.diff(own) > 0).all() and (len(own) >= FEW or apart)
     like = any(map(_LIKE_NUMBER.fullmatch, names))
     return like or not rises or all(map(_are_distinct_texts, columns))
 
@@ -161,7 +163,7 @@ def _are_distinct_texts(cells) -> bool:
 
 def _is_word(text, below) -> bool:
     """Say whether a text is a word for a one or a zero that the lines below have too."""
-    words = {word for pair in PAIRS[2:] for word in pair} | NO_ANSWERS
+    words = {word for pair in PAIRS[1:] for word in pair} | NO_ANSWERS
     return text.lower() in words and bool(below & words)
 
 
@@ -176,7 +178,8 @@ def _are_beside_bits(first, body) -> bool:
     if not any(number(text) is not None for text in below):
         return len(own) > 0
     others = [v for v in own if v not in (0, 1)]
-    if 0 < len(others) < len(own) and not (np.diff(own) > 0).all():  # one may be a slip
+    counts = (np.diff(own) > 0).all() and (len(own) >= FEW or _are_even(own))
+    if set(others) & {*SENTINELS} or (0 < len(others) < len(own) and not counts):  # maybe a slip
         raise _unclear_header()
     return len(others) > 0
 
@@ -185,6 +188,12 @@ def _number(text) -> float | None:
     """Return the number of a text, whatever its decimal sign."""
     value = number(text)
     return number(text, ",") if value is None else value
+
+
+def _numbers_of(rows) -> list[float]:
+    """Return the numbers of some lines, but for marks of missing cells."""
+    found = (v for row in rows for text in row if (v := _number(text)) is not None and v == v)
+    return [v for v in found if v not in SENTINELS]
 
 
 def _numbers_are_names(first, body, kind, layout) -> bool:
@@ -202,7 +211,7 @@ def _numbers_are_names(first, body, kind, layout) -> bool:
         return True
     if word and names_rows(first[0]) and (kind == REAL or is_id_name(first[0])):
         return True
-    below = [v for row in body for text in row[1:] if (v := _number(text)) is not None]
+    below = _numbers_of(row[1:] for row in body)
     if below and own[0] <= max(below) and own[-1] >= min(below):  # they overlap
         beyond = own[0] < min(below) or own[-1] > max(below)
         if kind == REAL and any(v != round(v) for v in own):
@@ -223,7 +232,7 @@ def _are_even(numbers) -> bool:
 def _stand_apart(first, body) -> bool:
     """Say whether a line of few rising whole numbers is unlike the lines below."""
     own = [_number(text) for text in first]
-    below = [v for row in body for text in row if (v := _number(text)) is not None]
+    below = _numbers_of(body)
     if None in own or not below or any(v != round(v) for v in own) or (np.diff(own) <= 0).any():
         return False
     mixed = any(v != round(v) for v in below)
