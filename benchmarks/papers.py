@@ -483,7 +483,13 @@ HERNANDEZ = (
         (
             Row("synthetic, 2,000 rows", (0.368,), (_recall("synthetic", "batch"),), "higher"),
             Row("40,000 rows", (0.387,), (_recall("synthetic_large", "batch"),), "higher"),
-            Row("retail, 2,000 rows", (0.234,), (_recall("retail_fit", "fit"),), "higher"),
+            Row(
+                "retail, 2,000 rows",
+                (0.234,),
+                (_recall("retail", "batch, starts averaged"),),
+                "higher",
+                said="five of 25 repeats",
+            ),
             Row("10,000 rows", (0.235,), (_recall("retail_large", "batch"),), "higher"),
             Row(
                 "WebView-2, 2,000 rows",
