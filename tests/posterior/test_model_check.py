@@ -270,7 +270,9 @@ def checked_counts(scatter, seed, known=0.0, shape=(30, 8)):
 
 def test_counts_scatter_as_their_model_has_it():
     """Rates that are not sure make replicates and the data differ from them alike."""
-    values = [checked_counts(0.0, seed, shape=(60, 2)).loc["dispersions", "p_value"] for seed in range(40)]
+    values = [
+        checked_counts(0.0, seed, shape=(60, 2)).loc["dispersions", "p_value"] for seed in range(40)
+    ]
     assert np.mean(np.array(values) < UNLIKELY) < 0.1 and np.mean(values) > 0.3
     found = checked_counts(0.3, 0)
     assert found.loc["dispersions", "p_value"] < UNLIKELY < found.loc["row sums", "p_value"]
