@@ -128,7 +128,7 @@ def _tiles_found(ones, usage, basis, model, seed: int) -> dict:
     )
     both = true.T @ shown
     jaccard = both / np.maximum(true.sum(0)[:, None] + shown.sum(0) - both, 1)
-    real = (jaccard >= FOUND) & (table["probability"].to_numpy() >= REAL)
+    real = (jaccard >= FOUND) & (table["p_real"].to_numpy() >= REAL)
     return {
         "planted": PLANTED, "found": int(real.any(1).sum()), "kept": len(table),
         "false": int((jaccard < LIKE).all(0).sum()), "verdict": str(fit.verdict)[:40],

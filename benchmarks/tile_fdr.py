@@ -76,7 +76,7 @@ def one_run(seed: int, planted: bool, model: str) -> dict:
     by_bound = there & (table["bound"].to_numpy() <= LEVEL)
     return {
         "sizes": usage.sum(0) * basis.sum(0),
-        "probability": table["probability"].to_numpy()[there],
+        "probability": table["p_real"].to_numpy()[there],
         "real": real[there] >= 0,
         **{
             name: {"kept": int(kept.sum()), "true": np.unique(real[kept & (real >= 0)])}

@@ -24,8 +24,9 @@ ENDINGS = (".csv", ".parquet")
 FLOAT_FORMAT = "%.7g"
 #: Names of the columns of every table written here, by which one is known from a user's own.
 HEADER = re.compile(
-    r"row,column(?=,)(,mean)?(,sd)?(,lower,upper)?(,probability(_[^,]+)?)*|row(,factor_\d+)+"
-    r"|user,item,mean,sd,lower,upper,probability"
+    r"row,column(?=,)(,mean)?(,sd)?(,lower,upper)?(,(probability|p_one|p_observed)(_[^,]+)?)*"
+    r"|row(,factor_\d+)+"
+    r"|user,item,mean,sd,lower,upper,(probability|p_liked)"
     r"|fit,model,sampler,rank,seed,log_score,.*,verdict"
     rf"|{trust.HEADER}|{features.HEADER}|{interop.HEADER}"
 )
@@ -35,8 +36,9 @@ def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = Fals
     """Return all that a fit predicts of some cells, a line each; see `bmfjax.Fit.predict_cells`.
 
     The columns are the names `row` and `column`, `mean`, `sd`, `lower` and `upper` (ends of the
-    central interval), and `probability` of a one, or `probability_1`, ... of every star. With
-    `noisy`, what an observation does not have is left out.
+    central interval), and `p_one`, the probability that the true entry is a one, or `p_observed_1`,
+    ... of every star. With `noisy`, it is `p_observed` of an observation, and what that does not
+    have is left out.
     """
     i = positions(rows, fit.data.row_names, "row", by_position=True)
     j = positions(columns, fit.data.column_names, "column", by_position=True)
@@ -45,14 +47,15 @@ def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = Fals
     table = {
         side: _taken(names, at) for (side, names), at in zip(_sides(fit.data), (i, j), strict=True)
     }
+    chance = "p_observed" if noisy else "p_one"
     for kind, values in found.items():
         if kind == "interval":
             table |= {"lower": values[0], "upper": values[1]}
         elif values.ndim == 2:
             stars = fit.settings["stars"]
-            table |= {f"{kind}_{s:g}": v for s, v in zip(stars, values.T, strict=True)}
+            table |= {f"p_observed_{s:g}": v for s, v in zip(stars, values.T, strict=True)}
         else:
-            table[kind] = values
+            table[chance if kind == "probability" else kind] = values
     return pd.DataFrame(table)
 
 

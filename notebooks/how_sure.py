@@ -113,7 +113,7 @@ plt.show()
 # %%
 tiles = free.tiles(fdr=0.05)
 assert tiles["kept"].all() and len(tiles) == RANK
-tiles[["rows", "columns", "density", "probability", "bound", "kept"]].round(3)
+tiles[["rows", "columns", "density", "p_real", "bound", "kept"]].round(3)
 
 # %% [markdown]
 # ## And of noise?

@@ -340,7 +340,7 @@ def test_tiles_of_which_ones_are_missing_more_often_than_zeros_turn_are_real():
     for planted in np.einsum("nk,dk->knd", usage, basis):
         alike = (tiles & planted).sum((1, 2)) / (tiles | planted).sum((1, 2))
         assert alike.max() > 0.85
-    assert (fit.tiles()["probability"] > 0.9).all() and len(fit.tiles()) == 3
+    assert (fit.tiles()["p_real"] > 0.9).all() and len(fit.tiles()) == 3
     assert ((fit.probability() > 0.5) != true).mean() < 0.03
     rates = fit.other_draws["flip_rate"].mean((0, 1))
     assert rates == pytest.approx([0.15, 0.4], abs=0.02)

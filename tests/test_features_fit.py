@@ -55,7 +55,7 @@ def test_planted_features_are_found(planted, fitted):
     hidden = hidden.copy()
     assert max(fitted.rank_probabilities, key=fitted.rank_probabilities.get) == 2
     table = fitted.tiles()
-    assert len(table) == 2 and (table["probability"] > 0.95).all()
+    assert len(table) == 2 and (table["p_real"] > 0.95).all()
     for k in range(2):
         at = int(np.argmin([np.mean(fitted.usage_binary[:, i] != usage[:, k]) for i in range(2)]))
         informed = np.arange(ROWS) != 5

@@ -140,8 +140,8 @@ def test_new_users_are_recommended_by_the_range_that_was_fitted(fitted, tmp_path
     at = [cold.data.column_names.index(item) for item in found["item"]]
     fits, noise = cell_draws(cold, np.zeros(len(at), int), at), noise_sd(cold)
     expected = ndtr((fits - low - 0.75 * (high - low)) / noise[:, None]).mean(0)
-    np.testing.assert_allclose(found["probability"], expected, rtol=1e-5)
-    assert 0 < found["probability"].min() < found["probability"].max() < 1
+    np.testing.assert_allclose(found["p_liked"], expected, rtol=1e-5)
+    assert 0 < found["p_liked"].min() < found["p_liked"].max() < 1
     # New ratings do not change it, nor what is new to new lines.
     one = bmfjax.Ratings([0], [0], [low], shape=(1, COLUMNS))
     again = cold.given_new(one, attributes=table.iloc[:1].reset_index(drop=True))

@@ -15,7 +15,7 @@ from tests.test_cells import MODELS, OF_ONES, data_of, fit_of
 
 FILMS = ("Heat", "Me, Myself", "Alien", "Fargo")
 CELLS = 'user,film,stars\nuser 3,"Me, Myself",4\n\nuser 0,Fargo,1\nuser 3,Heat,2\n'
-STARS = [f"probability_{k}" for k in range(1, 6)]
+STARS = [f"p_observed_{k}" for k in range(1, 6)]
 AT = [3, 0, 3], [1, 3, 0]
 
 
@@ -60,10 +60,10 @@ def test_a_table_has_all_that_a_model_predicts(model):
     known = {"mean": fit.predict_cells(*AT), "sd": fit.predict_cells(*AT, "sd")}
     known |= {"lower": low, "upper": high}
     if model in OF_ONES:
-        known["probability"] = fit.predict_cells(*AT, "probability")
+        known["p_one"] = fit.predict_cells(*AT, "probability")
     if model == "ordered-probit":
         stars = fit.predict_cells(*AT, "probability").T
-        known |= {f"probability_{k}": p for k, p in enumerate(stars, 1)}
+        known |= {f"p_observed_{k}": p for k, p in enumerate(stars, 1)}
     assert table.columns.tolist() == ["row", "column", *known]
     for name, values in known.items():
         np.testing.assert_array_equal(table[name], values)
@@ -79,10 +79,10 @@ def test_cells_of_a_file_are_predicted(stored, cells, capsys):
 @pytest.mark.parametrize(
     ("model", "columns"),
     [
-        ("ormachine", ["mean", "sd", "probability"]),
-        ("logistic", ["mean", "sd", "probability"]),
-        ("probit", ["mean", "sd", "probability"]),
-        ("relaxed", ["mean", "sd", "lower", "upper", "probability"]),
+        ("ormachine", ["mean", "sd", "p_observed"]),
+        ("logistic", ["mean", "sd", "p_observed"]),
+        ("probit", ["mean", "sd", "p_observed"]),
+        ("relaxed", ["mean", "sd", "lower", "upper", "p_observed"]),
         ("ordered-probit", ["mean", "sd", "lower", "upper", *STARS]),
     ],
 )
@@ -199,7 +199,8 @@ def test_only_tables_of_bmfjax_are_replaced(ending, tmp_path):
         assert out.read_bytes() == before and list(tmp_path.iterdir()) == [out]
 
     observed = [predictions_table(put_together(m), *AT, noisy=True) for m in ("logistic", "probit")]
-    for made in (a_prediction(), *observed, USAGE):
+    older = observed[0].rename(columns={"p_observed": "probability"})
+    for made in (a_prediction(), *observed, older, USAGE):
         write_table(made, out, True)
         ask("already exists; give another file, or --overwrite", overwrite=False)
         with pytest.raises(InputError, match="already exists"):

@@ -338,7 +338,7 @@ def table_of(entries, blocks=None, loo=None, chance=None, bits=None, se=0.01):
     columns |= {"verdict": ["reliable"] * number, "rhat": [1.0] * number}
     columns |= {"shared": [float(r) for r in range(2, number + 2)]}
     if chance is not None:
-        columns |= {"probability": chance, "probability_se": [0.02] * number}
+        columns |= {"p_rank": chance, "p_rank_se": [0.02] * number}
     if bits is not None:
         columns["code_length"] = bits
     return pd.DataFrame(columns, index=pd.RangeIndex(2, number + 2, name="rank"))
@@ -370,7 +370,7 @@ def test_the_reason_says_what_agrees_and_what_does_not():
         "shortest at 2."
     )
     # What is not known well says nothing.
-    table["probability_se"], table["doubtful"] = 0.4, 30
+    table["p_rank_se"], table["doubtful"] = 0.4, 30
     reason = choice.recommended(table)[1]
     assert "P(rank)" not in reason and "LOO" not in reason
 
@@ -445,8 +445,8 @@ def test_a_comparison_has_every_criterion_and_shares_its_seconds(no_sampling, tm
         (2, (40, 37), "smc", pytest.approx(56)),
     ]
     assert table.drop(columns="verdict").notna().all().all()
-    odds = table["probability"].loc[2] / table["probability"].loc[3]
-    assert odds == pytest.approx(np.e) and table["probability"].sum() == pytest.approx(1)
+    odds = table["p_rank"].loc[2] / table["p_rank"].loc[3]
+    assert odds == pytest.approx(np.e) and table["p_rank"].sum() == pytest.approx(1)
     assert table["seconds"].tolist() == [5.0, 5.0] and table["shared"].tolist() == [2.0, 3.0]
     for name in ("entries", "blocks", "loo"):
         assert table[f"{name}_difference"].max() == 0 and (table[f"{name}_se"] > 0).all()
@@ -478,11 +478,11 @@ def test_what_cannot_be_known_is_noted(no_sampling):
         ask(np.ones((5, 4)) - np.eye(5, 4), bmfjax.Poisson(2, offset=np.ones(5)))
     )
     assert for_rows == "offset has a value for each of the 5 rows, and the fits are of half of them"
-    assert found.table["probability"].isna().all() and "P(rank)" not in found.printed
+    assert found.table["p_rank"].isna().all() and "P(rank)" not in found.printed
     real = bmfjax.compare_ranks(
         data_of("nmf"), [2, 3], model="nmf", without=["entries", "blocks"], progress=False
     )
-    assert real.table[["entries", "blocks", "code_length", "probability"]].isna().all().all()
+    assert real.table[["entries", "blocks", "code_length", "p_rank"]].isna().all().all()
     assert len(real.plot().axes) == 2 and "PSIS-LOO" in real.reason
     near = dataclasses.replace(real, table=table_of([-0.5, -0.01, 0.0], chance=[0.0, 0.6, 0.4]))
     titles = [ax.get_title(loc="left") for ax in near.plot().axes]

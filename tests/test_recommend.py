@@ -15,7 +15,7 @@ from bmfjax.posterior.cells import cell_draws
 from tests.test_cells import ROWS, data_of, fit_of
 
 FILMS = ("Heat", "Me, Myself", "Alien", "Fargo", "Babe", "Brazil")
-HEADER = ["user", "item", "mean", "sd", "lower", "upper", "probability"]
+HEADER = ["user", "item", "mean", "sd", "lower", "upper", "p_liked"]
 
 
 def put_together(model):
@@ -58,10 +58,10 @@ def test_the_best_items_not_seen_come_first(model, by):
     at = [FILMS.index(item) for item in found["item"]]
     low, high = fit.predict_cells(*cells, "interval", 0.8)
     known = {"mean": fit.predict_cells(*cells), "lower": low, "upper": high}
-    known |= {"sd": fit.predict_cells(*cells, "sd"), "probability": chance(fit, 3, 4)}
+    known |= {"sd": fit.predict_cells(*cells, "sd"), "p_liked": chance(fit, 3, 4)}
     for name, values in known.items():
         np.testing.assert_allclose(found[name], values[at], rtol=1e-5)
-    column = {"mean": "mean", "quantile": "lower", "probability": "probability"}[by]
+    column = {"mean": "mean", "quantile": "lower", "probability": "p_liked"}[by]
     assert (np.diff(found[column]) <= 0).all()
 
 
@@ -97,7 +97,7 @@ def many(model, items=60):
 @pytest.mark.parametrize("model", ["pmf", "ordered-probit", "probit"])
 @pytest.mark.parametrize("by", ["mean", "quantile", "probability"])
 def test_of_many_items_the_best_are_found(model, by, monkeypatch):
-    fit, column = many(model), {"quantile": "lower"}.get(by, by)
+    fit, column = many(model), {"quantile": "lower", "probability": "p_liked"}.get(by, by)
     every = fit.recommend(k=60, seen=True, by=by)  # no more than there are: all are looked at
     assert len(every) == ROWS * 60
     monkeypatch.setattr("bmfjax.posterior.recommending.BLOCK", 10_000)
@@ -177,7 +177,7 @@ def test_what_counts_as_high_may_be_chosen():
         found = fit.recommend("user 3", by="probability", least=least)
         at = [FILMS.index(item) for item in found["item"]]
         least = np.ceil(least) if fit is stars else least
-        np.testing.assert_allclose(found["probability"], chance(fit, 3, least)[at], rtol=1e-5)
+        np.testing.assert_allclose(found["p_liked"], chance(fit, 3, least)[at], rtol=1e-5)
 
 
 @pytest.mark.parametrize("model", ["pmf", "ordered-probit"])
@@ -191,7 +191,7 @@ def test_the_scale_is_that_of_the_fit_where_nothing_is_rated(model):
         settings |= {"rating_range": [1.0, 5.0]}  # of given_new; the other model has its stars
     found = dataclasses.replace(fit, data=empty, settings=settings).recommend(3, k=6)
     at = [FILMS.index(item) for item in found["item"]]
-    np.testing.assert_allclose(found["probability"], chance(fit, 3, 4)[at], rtol=1e-5)
+    np.testing.assert_allclose(found["p_liked"], chance(fit, 3, 4)[at], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

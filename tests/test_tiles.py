@@ -234,7 +234,7 @@ def fit(request):
 
 def test_remarks_and_selection(fit):
     table = fit.tiles(all=True)
-    np.testing.assert_allclose(table["probability"], [1, 0.75, 0, 1, 0])
+    np.testing.assert_allclose(table["p_real"], [1, 0.75, 0, 1, 0])
     assert table["kept"].tolist() == [True, False, False, True, False]
     assert table["remarks"][1] == "robust"
     assert table["remarks"][3] == "redundant"
@@ -295,7 +295,7 @@ def test_what_others_cover_in_most_draws_is_redundant():
     fit = fit_with((A, B), [[(A, large), (A, large), (A, B)]] * 2)
     table = fit.tiles(all=True)
     # The large one is neither: it shares 30 of its 90 cells with the one, 16 with the other.
-    np.testing.assert_allclose(table["probability"], [1 / 3, 1 / 3])
+    np.testing.assert_allclose(table["p_real"], [1 / 3, 1 / 3])
     assert table["remarks"].tolist() == ["redundant", ""]
     assert "factor 1 is real with probability 0.33 (other factors cover it)" in fit.doubts
 
@@ -333,7 +333,7 @@ def test_members_are_told_by_name(fit):
     assert members.columns.tolist() == ["factor", *trust.OF_TILE, *trust.OF_MEMBER]
     for k, line in fit.tiles(all=True).iterrows():
         own = members[members["factor"] == k]
-        assert (own["probability"] == line["probability"]).all()
+        assert (own["p_real"] == line["p_real"]).all()
         for side, size in (("row", line["rows"]), ("column", line["columns"])):
             inside = own[(own["side"] == side) & own["member"]]
             assert len(inside) == size * (line["remarks"] != "empty" or size > 0)
@@ -509,5 +509,5 @@ def test_cards_and_page_say_what_to_trust(fit, monkeypatch):
 def test_selection_is_that_of_the_rule(fit):
     table = fit.tiles(0.3, all=True)
     there = table["remarks"] != "empty"
-    expected = select_tiles(table["probability"][there].to_numpy(), 0.3)
+    expected = select_tiles(table["p_real"][there].to_numpy(), 0.3)
     np.testing.assert_array_equal(table["kept"][there], expected)

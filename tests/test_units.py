@@ -86,7 +86,7 @@ def test_recommendations_are_in_the_unit_of_the_ratings():
     assert list(other["item"]) == list(one["item"])
     for name in ("mean", "sd", "lower", "upper"):
         np.testing.assert_allclose(1e3 * other[name], one[name], rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(other["probability"], one["probability"], atol=1e-3)
+    np.testing.assert_allclose(other["p_liked"], one["p_liked"], atol=1e-3)
 
 
 # ---- the sampler of ratings --------------------------------------------------------------------

@@ -64,8 +64,8 @@ def preferences(table: pd.DataFrame) -> dict[str, int]:
         share = table["doubtful"] / table["scored"]
         if share[found[SCORES["loo"]]] > MANY_DOUBTFUL:
             found.pop(SCORES["loo"])
-    chance = table["probability"].dropna()
-    if len(chance) and table["probability_se"].max() < VAGUE:
+    chance = table["p_rank"].dropna()
+    if len(chance) and table["p_rank_se"].max() < VAGUE:
         found["P(rank)"] = int(chance.idxmax())
     if table["code_length"].notna().any():
         found["code length"] = int(table["code_length"].idxmin())
@@ -85,14 +85,14 @@ def _close(table, name) -> set[int]:
 def _named(table, criterion, rank) -> str:
     """Name a criterion that prefers the rank."""
     if criterion == "P(rank)":
-        return f"P(rank) of {table.loc[rank, 'probability']:.2f}"
+        return f"P(rank) of {table.loc[rank, 'p_rank']:.2f}"
     return criterion
 
 
 def _said(table, criterion, rank) -> str:
     """Name a criterion and the rank that it prefers."""
     if criterion == "P(rank)":
-        return f"P(rank) is highest at {rank} ({table.loc[rank, 'probability']:.2f})"
+        return f"P(rank) is highest at {rank} ({table.loc[rank, 'p_rank']:.2f})"
     if criterion == "code length":
         return f"the code is shortest at {rank}"
     return f"{criterion} takes {rank}"

@@ -61,7 +61,7 @@ class RankComparison:
     table : pandas.DataFrame
         One row a rank; what is not known is NaN.
 
-        `probability`, `probability_se`: posterior probability of the rank, from the evidence,
+        `p_rank`, `p_rank_se`: posterior probability of the rank, from the evidence,
         under a uniform prior on the ranks that have one; `log_evidence` and `log_evidence_se`.
 
         `entries`: mean log predictive density of hidden cells, with its standard error
@@ -99,8 +99,8 @@ class RankComparison:
         """The table as text: of a score its value where it is best, else how far it is behind."""
         shown: dict[str, list] = {"rank": [str(rank) for rank in self.table.index]}
         table = self.table
-        if table["probability"].notna().any():
-            pairs = zip(table["probability"], table["probability_se"], strict=True)
+        if table["p_rank"].notna().any():
+            pairs = zip(table["p_rank"], table["p_rank_se"], strict=True)
             shown["P(rank)"] = [_with_error(*pair, 2) for pair in pairs]
         for name, heading in zip(SCORES, ("entries", "blocks", "PSIS-LOO"), strict=True):
             if table[name].notna().any():
@@ -550,7 +550,7 @@ def _table(found: Mapping[int, _Found], plan: _Plan) -> tuple[pd.DataFrame, list
 
 
 _COLUMNS = [
-    "probability", "probability_se", "log_evidence", "log_evidence_se",
+    "p_rank", "p_rank_se", "log_evidence", "log_evidence_se",
     *(f"{name}{end}" for name in SCORES for end in ("", "_se", "_difference", "_difference_se")),
     "doubtful", "scored", "code_length", "shared", "rhat", "verdict", "seconds",
 ]  # fmt: skip
@@ -568,8 +568,8 @@ def _add_probabilities(rows, found) -> None:
         row["log_evidence"] = math.nan if evidence is None else evidence.value
         row["log_evidence_se"] = math.nan if evidence is None else evidence.error
         at = list(known).index(rank) if rank in known and chance is not None else None
-        row["probability"] = math.nan if at is None else float(chance.probability[at])
-        row["probability_se"] = math.nan if at is None else float(chance.error[at])
+        row["p_rank"] = math.nan if at is None else float(chance.probability[at])
+        row["p_rank_se"] = math.nan if at is None else float(chance.error[at])
 
 
 def _notes(found, plan) -> list[str]:

@@ -185,10 +185,10 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         Returns
         -------
         pandas.DataFrame
-            By `factor`, counted from 1: `probability` that it is real; `kept`; `rows` and
-            `columns`, those that rather have it, or are rather concerned, than not; `density`, the
-            share of ones among their observed entries; `chains`, how many have it in at least half
-            of their draws; `remarks`: "robust", "empty" or "found by some chains only".
+            By `factor`, counted from 1: `p_real`, the probability that it is real; `kept`; `rows`
+            and `columns`, those that rather have it, or are rather concerned, than not; `density`,
+            the share of ones among their observed entries; `chains`, how many have it in at least
+            half of their draws; `remarks`: "robust", "empty" or "found by some chains only".
 
             With `members` these columns again, and `side`, "row" or "column"; `name`; `member`;
             `membership`, the probability that the row has the feature, or that it concerns the

@@ -364,8 +364,8 @@ class RatingsFit(NumbersFit):
             zero is recommended where it will probably become a one.
         by : {"mean", "quantile", "probability"}
             "mean" is the expected rating. "quantile" is its `lower` end, and puts what the fit is
-            sure of before what may turn out badly. "probability" is that of a rating of at least
-            `least`, noise included.
+            sure of before what may turn out badly. "probability" takes `p_liked`, that of a
+            rating of at least `least`, noise included.
         least : float, optional
             The rating that counts as high; default three quarters up the scale, 4 of 1 to 5 stars.
             Of "pmf", whose ratings are any numbers, 3.5 stands for those that round to 4. Not of
@@ -379,7 +379,7 @@ class RatingsFit(NumbersFit):
         -------
         pandas.DataFrame
             `user`, `item`; `mean`, `sd`, `lower` and `upper` of the expected rating (of "probit"
-            the probability of a one); `probability`. A user who has rated all has no line. All
+            the probability of a one); `p_liked`. A user who has rated all has no line. All
             draws tell them; where there are many items, 64 draws choose those that are looked at,
             ten more than twice `k`.
 

@@ -146,7 +146,7 @@ class TileFit(TilesMixin, ModesMixin, OnesMixin, Fit):
                 "rows": int(u[:, k].sum()),
                 "columns": int(v[:, k].sum()),
                 "density": float(ones[k] / observed[k]) if observed[k] else np.nan,
-                "probability": float(means[k]),
+                "p_one": float(means[k]),
                 "agreement": float(self.agreement[k]),
                 "sd": float(np.concatenate([self.usage_sd[:, k], self.basis_sd[:, k]]).mean()),
             }

@@ -23,10 +23,11 @@ from bmfjax.posterior.trust import APART, EMPTY, FOUND, LEVEL, LISTED, ROBUST, S
 
 #: Likeness from which on a draw has the feature, and ends of intervals of 90 %.
 ALIKE, ENDS = 0.5, (0.05, 0.95)
-OF_FEATURE = ("probability", "kept", "rows", "columns", "density", "chains", "remarks")
+OF_FEATURE = ("p_real", "kept", "rows", "columns", "density", "chains", "remarks")
 OF_MEMBER = ("side", "name", "member", "membership", "odds_ratio", "lower", "upper")
 #: The first line of a file of members.
 HEADER = re.escape(",".join(("factor", *OF_FEATURE, *OF_MEMBER))) + "(,anchor)?(,factor_name)?"
+HEADER = HEADER.replace("p_real", "(p_real|probability)")  # as in earlier versions
 
 
 class Features(NamedTuple):
@@ -98,7 +99,7 @@ def feature_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
     ones, observed = fit.data.tile_counts(usage, basis)
     table = {
         "factor": np.arange(1, fit.rank + 1),
-        "probability": probability,
+        "p_real": probability,
         "kept": kept,
         "rows": usage.sum(0),
         "columns": basis.sum(0),

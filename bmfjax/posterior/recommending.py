@@ -18,8 +18,8 @@ from bmfjax.posterior import cells, selection
 from bmfjax.posterior.selection import found_names
 
 #: What items are put in order by: the column of the table that it is.
-ORDERS = {"mean": "mean", "quantile": "lower", "probability": "probability"}
-COLUMNS = ("user", "item", "mean", "sd", "lower", "upper", "probability")
+ORDERS = {"mean": "mean", "quantile": "lower", "probability": "p_liked"}
+COLUMNS = ("user", "item", "mean", "sd", "lower", "upper", "p_liked")
 #: Those of the table of similar items.
 ALIKE = ("item", "similar", "correlation", "lower", "upper")
 #: How far up the scale a rating must be to count, where no number is given: 4 of 1 to 5 stars.
@@ -101,7 +101,7 @@ def _lines(fit, users, items, there, fits, asked) -> dict[str, np.ndarray]:
     at, of = np.nonzero(there & (scores >= last))
     found = {"user": users[at], "item": items[at, of]}
     found |= _columns(fit, fits[at, of].T, COLUMNS[2:], asked)
-    keys = (found[name] for name in ("mean", "probability", column))
+    keys = (found[name] for name in ("mean", "p_liked", column))
     order = np.lexsort([found["item"], *(-key for key in keys), at])
     first = np.cumsum(np.bincount(at, minlength=len(users))) - np.bincount(at, minlength=len(users))
     order = order[np.arange(len(at)) - first[at] < asked.k]
@@ -115,8 +115,8 @@ def _columns(fit, fits, names, asked) -> dict[str, np.ndarray]:
     found = cells.summaries_of(fit, fits, kinds, asked.level)
     if "interval" in found:
         found["lower"], found["upper"] = found.pop("interval")
-    if "probability" in names:
-        found["probability"] = _chances(fit, fits, asked.least)
+    if "p_liked" in names:
+        found["p_liked"] = _chances(fit, fits, asked.least)
     return found
 
 

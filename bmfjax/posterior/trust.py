@@ -36,10 +36,12 @@ LISTED = 0.05
 #: Remarks on a factor.
 EMPTY, REDUNDANT, LOW, SOME = "empty", "redundant", "low support", "found by some chains only"
 ROBUST = "robust"
-OF_TILE = ("probability", "kept", "rows", "columns", "density", "bound", "chains", "remarks")
+OF_TILE = ("p_real", "kept", "rows", "columns", "density", "bound", "chains", "remarks")
 OF_MEMBER = ("side", "name", "member", "membership", "lower", "upper")
 #: The first line of a file of members.
 HEADER = re.escape(",".join(("factor", *OF_TILE, *OF_MEMBER))) + "(,anchor)?(,factor_name)?"
+# In earlier versions the first of them had another name.
+HEADER = HEADER.replace("p_real", "(p_real|probability)")
 
 
 class WholeTable(pd.DataFrame):
@@ -92,7 +94,7 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     ones, observed = fit.data.tile_counts(fit.usage_binary, fit.basis_binary)
     table = {
         "factor": np.arange(1, fit.rank + 1),
-        "probability": trust.probability,
+        "p_real": trust.probability,
         "kept": kept,
         "rows": fit.usage_binary.sum(0),
         "columns": fit.basis_binary.sum(0),
@@ -211,7 +213,7 @@ def _real(fit, lines: pd.DataFrame, why: str) -> list[str]:
     for k, line in lines.head(NAMED).iterrows():
         name = f" ({fit._given_names[k]})" if k in fit._given_names else ""
         against = in_words(line, fit._num_chains)
-        said.append(f"factor {k}{name} is real with probability {line['probability']:.2f}")
+        said.append(f"factor {k}{name} is real with probability {line['p_real']:.2f}")
         said[-1] += why.format(against) if against else ""
     if len(lines) > NAMED:
         number = len(lines) - NAMED

@@ -117,9 +117,9 @@ def _cards(fit, card) -> Markup:
 
 
 def summary_with_trust(fit):
-    """Return `Fit.summary` with what `Fit.tiles` adds; `real` is the probability of the tile."""
+    """Return `Fit.summary` with what `Fit.tiles` adds."""
     table = fit.summary()
-    tiles = fit.tiles(all=True).rename(columns={"probability": "real"})
+    tiles = fit.tiles(all=True)
     return table.join(tiles.drop(columns=table.columns.intersection(tiles.columns)))
 
 
@@ -134,7 +134,7 @@ def tile_card(fit, line, k: int) -> Card:
     return Card(
         f"{int(line['rows']):,} rows x {int(line['columns']):,} columns",
         f"Ones in the tile: {_known(line['density'], '.0%')}. Mean probability of its entries: "
-        f"{_known(line['probability'], '.0%')}. Agreement of the chains: "
+        f"{_known(line['p_one'], '.0%')}. Agreement of the chains: "
         f"{_known(line['agreement'], '.2f')}.",
         [
             Bar(name, float(share[k]), f"{100 * share[k]:.0f} %", colour=colours[name])
@@ -171,7 +171,7 @@ def trust_of_line(line, num_chains) -> tuple[str, str]:
         return "Empty: no rows or no columns.", "grey"
     kept = "Kept" if line["kept"] else "Not kept"
     said = (
-        f"Real with probability {line['real']:.2f}. {kept} at a false discovery rate of "
+        f"Real with probability {line['p_real']:.2f}. {kept} at a false discovery rate of "
         f"{100 * trust.LEVEL:.0f} %."
     )
     if trust.ROBUST in line["remarks"]:

@@ -97,5 +97,5 @@ def draw_number(axes, fit) -> None:
         axes.plot(across, values, "o", color=dots, markersize=3)
     axes.set_xticks(numbers)
     axes.set_ylim(0, 1.02)
-    axis_label(axes, "number of factors", "probability")
+    axis_label(axes, "number of factors", "p_rank, posterior probability")
     tidy(axes, "y")

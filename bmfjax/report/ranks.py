@@ -44,7 +44,7 @@ def ranks_figure(table, recommended: int) -> Figure:
     close = _close_range(table)
     if close is not None:
         panels.insert(1, (functools.partial(_scores, close=close), 1.9))
-    if table["probability"].notna().any():
+    if table["p_rank"].notna().any():
         panels.insert(-1, (_probabilities, 1.6))
     if table["code_length"].notna().any():
         panels.insert(-1, (_code_lengths, 1.6))
@@ -94,8 +94,8 @@ def _scores(ax, table, close=None) -> None:
 
 
 def _probabilities(ax, table) -> None:
-    ax.bar(table.index, table["probability"], width=0.6, color=COLOURS[0],
-           yerr=table["probability_se"], ecolor=INK, capsize=2)  # fmt: skip
+    ax.bar(table.index, table["p_rank"], width=0.6, color=COLOURS[0],
+           yerr=table["p_rank_se"], ecolor=INK, capsize=2)  # fmt: skip
     ax.set_ylim(0, 1.05)
     heading(ax, "Probability of the rank, by the evidence")
 

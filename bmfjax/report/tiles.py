@@ -22,7 +22,7 @@ def tiles_figure(fit):
 def draw_tiles(axes, fit) -> None:
     """Draw the probability that each tile is real, green where it is kept, and its size."""
     table = fit.tiles(all=True)
-    places, real = np.arange(len(table)), table["probability"].to_numpy()
+    places, real = np.arange(len(table)), table["p_real"].to_numpy()
     colours = [GOOD if kept else DOUBTFUL for kept in table["kept"]]
     axes.hlines(places, 0, real, color=colours, linewidth=3)
     axes.scatter(real, places, color=colours, s=34, zorder=3, clip_on=False)
@@ -30,7 +30,7 @@ def draw_tiles(axes, fit) -> None:
     axes.set_yticks(places, map(plain, fit._factor_titles))
     axes.set_ylim(len(table) - 0.4, -0.6)
     axes.set_xlim(0, 1)
-    axis_label(axes, "probability that the tile is real (green: kept)", "factor")
+    axis_label(axes, "p_real, probability that the tile is real (green: kept)", "factor")
     tidy(axes, "x")
     for place, (_, line) in zip(places, table.iterrows(), strict=True):
         text = f"{line['rows']:,} x {line['columns']:,}"

@@ -456,7 +456,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         -------
         pandas.DataFrame
             `rows`, `columns`: size of the Boolean factor; `density`: share of ones
-            among the observed entries of its tile; `probability`: mean probability of
+            among the observed entries of its tile; `p_one`: mean probability of
             the tile's entries; `agreement`: smallest tile similarity of some
             chains and the others (NaN for one chain); `sd`: mean posterior standard deviation. For
             real factors `size`, what one adds to the log odds, as a root mean square over the

@@ -110,9 +110,9 @@ class TilesMixin(RoundedMixin):
         Returns
         -------
         pandas.DataFrame
-            By `factor`, counted from 1: `probability` that the tile is real; `kept`, bool; `rows`
-            and `columns`, numbers of members; `density`, the share of ones among the observed
-            entries; `bound`, at most how likely noise alone holds such a tile somewhere
+            By `factor`, counted from 1: `p_real`, the probability that the tile is real; `kept`,
+            bool; `rows` and `columns`, numbers of members; `density`, the share of ones among the
+            observed entries; `bound`, at most how likely noise alone holds such a tile somewhere
             (`bmfjax.diagnostics.density_bound`, with the ones outside of the other tiles for
             noise), which is no posterior probability; `chains`, how many have the tile in at least
             half of their draws; `remarks`, joined by commas: "robust" (a probability of at
@@ -150,7 +150,7 @@ class TilesMixin(RoundedMixin):
         ...     progress=False,
         ... )
         >>> fit.tiles(fdr=0.05).columns.tolist()
-        ['probability', 'kept', 'rows', 'columns', 'density', 'bound', 'chains', 'remarks']
+        ['p_real', 'kept', 'rows', 'columns', 'density', 'bound', 'chains', 'remarks']
         >>> len(fit.tiles(fdr=0.05, all=True))
         2
         >>> members = fit.tiles(all=True, members=True)

@@ -70,7 +70,7 @@ def test_the_page_says_which_factors_to_trust(fit, text):
         card = shown[shown.index(f"<h3>Factor {k} ") :]
         told = re.search(r'<p class="trust (\w+)">(.*?)</p>', card)
         assert told[1] == ("green" if line["kept"] else "amber")
-        assert told[2].startswith(f"Real with probability {line['probability']:.2f}. ")
+        assert told[2].startswith(f"Real with probability {line['p_real']:.2f}. ")
     assert "False discovery rate" in shown
     doubted = dataclasses.replace(
         fit, usage_draws=np.zeros_like(fit.usage_draws), basis_draws=np.zeros_like(fit.basis_draws)
