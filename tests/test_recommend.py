@@ -101,6 +101,8 @@ def test_of_many_items_the_best_are_found(model, by, monkeypatch):
     every = fit.recommend(k=60, seen=True, by=by)  # no more than there are: all are looked at
     assert len(every) == ROWS * 60
     monkeypatch.setattr("bmfjax.posterior.recommending.BLOCK", 10_000)
+    monkeypatch.setattr("bmfjax.posterior.recommending.CACHED", 100)
+    monkeypatch.setattr("bmfjax.posterior.recommending.MANY_USERS", 3)
     monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 10_000)
     found = fit.recommend(k=5, seen=True, by=by)
     best = every.groupby("user", sort=False).head(5).reset_index(drop=True)

@@ -29,6 +29,8 @@ FEW_DRAWS, SPARE = 64, 10
 #: Blocks that draws of the basis of all items may take.
 LARGE = 16
 MOST_THREADS = 8
+#: Numbers that stay in the cache of a core, and users for whom a matrix product is quick.
+CACHED, MANY_USERS = 32_768, 16
 
 
 def recommended(
@@ -183,18 +185,30 @@ def _moments(fit, users) -> tuple[np.ndarray, np.ndarray]:
     level = _site(fit, "intercept").mean()
     # About the level, so that squares do not cancel.
     rows = _site(fit, "row_effect", users) + (_site(fit, "intercept") - level)
+    rows = np.broadcast_to(rows, (len(rows), len(users)))
     columns = _site(fit, "column_effect")
-    total, square, one = np.zeros((3, len(users), fit.data.num_columns), np.float32)
-    for draw in chosen:
-        at = divmod(draw, fit.usage_draws.shape[1])
-        np.matmul(fit.usage_draws[at][users], fit.basis_draws[at].T, out=one)
-        one += rows[draw][:, None]
-        one += columns[draw]
-        total += one
-        np.square(one, out=one)
-        square += one
-    mean = total / len(chosen)
-    return mean + level, np.maximum(square / len(chosen) - mean**2, 0)
+    mean, variance = np.zeros((2, len(users), fit.data.num_columns), np.float32)
+    for some in _few(len(users), fit.data.num_columns):
+        total, square, one = mean[some], variance[some], np.empty_like(mean[some])
+        for draw in chosen:
+            at = divmod(draw, fit.usage_draws.shape[1])
+            np.matmul(fit.usage_draws[at][users[some]], fit.basis_draws[at].T, out=one)
+            one += rows[draw, some, None]
+            one += columns[draw]
+            total += one
+            np.square(one, out=one)
+            square += one
+        total /= len(chosen)
+        square /= len(chosen)
+        square -= np.square(total, out=one)
+        np.maximum(square, 0, out=square)
+    return mean + level, variance
+
+
+def _few(number, width) -> list[slice]:
+    """Return blocks of users whose fits stay in the cache, unless each has many items."""
+    step = max(MANY_USERS, CACHED // width)
+    return [slice(start, start + step) for start in range(0, number, step)]
 
 
 def _promise(fit, mean, variance, asked) -> np.ndarray:
