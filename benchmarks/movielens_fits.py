@@ -75,7 +75,10 @@ def main() -> None:
     name = f"movielens_fits_{title.lower()}"
     path, shares = (options.output or RESULTS) / f"{name}.json", {}
     if options.resume and path.is_file():
-        shares = json.loads(path.read_text())["figures"]["observed_percent"]
+        stored = json.loads(path.read_text())["figures"]
+        if (stored["splits"], stored["max_cpu_seconds"]) != (options.splits, options.max_cpu):
+            parser.error(f"{path} is of other --splits or another --max-cpu: write elsewhere")
+        shares = stored["observed_percent"]
     for percent in options.percent:
         share = shares.setdefault(f"{percent:g}", {})
         for model in (model for model in options.models if model not in share):

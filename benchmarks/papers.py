@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -155,8 +156,7 @@ GONSIOR = (
                 "8 x 8 tiles, clean, one matrix: PanPal, and with a pull that grows and free ones",
                 (_pulled("as published"),),
                 (_pulled("a pull that grows, ones free"),),
-                "lower",
-                said="the published search, run here",
+                said="not published: the published search and ours, both run here",
             ),
             *(
                 Row(
@@ -758,26 +758,33 @@ def state(part: Part, records: dict) -> str:
         return "not whole"
     if any(found.startswith("behind") for found in stands):
         return "in part"
-    return "better" if {"better", "answered"} & set(stands) else "repeated"
+    if {"better", "answered"} & set(stands):
+        return "better"
+    return "as good" if stands else "repeated"
+
+
+def _counted(found: list[str]) -> str:
+    """Say how many there are of each: "6 better, 4 repeated, 1 in part"."""
+    count = Counter(found).most_common()
+    return ", ".join(f"{many} {name}" for name, many in count)
 
 
 def text_of(records: dict) -> str:
     """Return the text of the page."""
     states = [state(part, records) for part in PARTS]
-    stands = [found for part in PARTS for row in part.rows if (found := compared(row, records))]
-    behind = sum(found.startswith("behind") for found in stands)
+    found = (compared(row, records) for part in PARTS for row in part.rows)
+    stands = ["behind in a figure" if one.startswith("behind") else one for one in found if one]
+    stands = ["without a record" if one == ABSENT else one for one in stands]
     blocks = [
         "# From the papers",
         "Here are the tables, figures and questions of the five sources that this library began\n"
         "from, what they published, and what came of it here. `python benchmarks/papers.py` makes\n"
         "this page: what is here is looked up in the records, and in those that repeat a paper's\n"
         f'sampler what it published. "{ABSENT}" means that there is no record yet, or no picture.',
-        f"Of {len(PARTS)} parts, {states.count('better')} are better than published wherever a\n"
-        f"figure can be compared, {states.count('repeated')} are repeated without a comparison,\n"
-        f"{states.count('in part')} are better in part, and {states.count('not whole')} lack a\n"
-        f"record or a picture. Of {len(stands)} rows, {stands.count('better')} are better,\n"
-        f"{stands.count('answered')} answer a question, {stands.count('as good')} are as good,\n"
-        f"{behind} are behind in some figure, and {stands.count(ABSENT)} have no record.",
+        f"The {len(PARTS)} parts are: {_counted(states)}. Better is a part that is nowhere behind\n"
+        "what was published, in part one that is; of a repeated one nothing can be compared; one\n"
+        "that is not whole lacks a record or a picture.",
+        f"The {len(stands)} rows that compare or answer something are: {_counted(stands)}.",
     ]
     for part, found in zip(PARTS, states, strict=True):
         blocks.append(f"## {part.title}")

@@ -104,7 +104,7 @@ def test_summary_has_one_row_a_factor_with_right_counts(product, fitted):
         u, v = fitted.usage_binary[:, k], fitted.basis_binary[:, k]
         assert (row.rows, row.columns) == (u.sum(), v.sum())
         assert np.isclose(row.density, ones[u][:, v].mean())
-        assert np.isclose(row.probability, fitted.probability()[u][:, v].mean())
+        assert np.isclose(row.p_one, fitted.probability()[u][:, v].mean())
     assert (
         table.attrs["errors"]
         == (boolean_product(fitted.usage_binary, fitted.basis_binary) != ones).sum()
