@@ -182,6 +182,13 @@ def _key(work, people) -> str:
 # ---- notebooks -----------------------------------------------------------------------------------
 
 
+#: A data frame as pandas writes it for a notebook, and as the theme shows tables.
+_TABLE = re.compile(r'<table border="1" class="dataframe">(.*?)</table>', re.DOTALL)
+_FRAME = """````{{raw}} html
+<div class="table-wrapper docutils container"><table class="docutils">{}</table></div>
+````"""
+
+
 def notebook(path: Path, folder: Path) -> None:
     """Write a notebook as a page with its outputs, and its pictures beside it."""
     parts = []
@@ -198,6 +205,8 @@ def notebook(path: Path, folder: Path) -> None:
                 name = f"{path.stem}-{number}-{at}.png"
                 (folder / name).write_bytes(base64.b64decode("".join(data["image/png"])))
                 parts.append(f"![what the cell draws]({name})")
+            elif table := _TABLE.search("".join(data.get("text/html", ""))):
+                parts.append(_FRAME.format(table[1]))
             else:
                 parts.append(f"````text\n{''.join(data['text/plain']).rstrip()}\n````")
     script = f"{{download}}`{path.stem}.py <../../notebooks/{path.stem}.py>`"

@@ -310,6 +310,7 @@ def test_a_page_of_the_reference_says_what_the_fields_say(generated, name):
 
 
 def test_a_notebook_becomes_a_page_with_its_outputs(generated, tmp_path):
+    frame = pd.DataFrame({"a": ["<b>"]})._repr_html_()
     cells = [
         {"cell_type": "markdown", "source": ["# Title\n", "[next](how_sure.py)"]},
         {
@@ -318,6 +319,7 @@ def test_a_notebook_becomes_a_page_with_its_outputs(generated, tmp_path):
             "outputs": [
                 {"output_type": "stream", "text": ["1\n"]},
                 {"output_type": "display_data", "data": {"image/png": "AAAA", "text/plain": "x"}},
+                {"output_type": "execute_result", "data": {"text/html": frame, "text/plain": "x"}},
             ],
         },
     ]
@@ -327,6 +329,7 @@ def test_a_notebook_becomes_a_page_with_its_outputs(generated, tmp_path):
     assert text.startswith(
         "# Title\n[next](how_sure.md)\n\n````python\nprint(1)\n````\n\n````text\n1\n"
     )
+    assert "<td>&lt;b&gt;</td>" in text and "<style" not in text and "border" not in text
     assert "(one-1-1.png)" in text and (tmp_path / "one-1-1.png").read_bytes() == bytes(3)
 
 
