@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import check_stored, names_for, order_of
+from bmfjax.data.names import check_stored, names_for, names_of_index, order_of
 from bmfjax.data.reading.door import read_named_lines
 
 FORMS = "a list of column names, a mapping of column names to numbers, or one number a column"
@@ -37,8 +37,10 @@ class Anchors(NamedTuple):
         return Anchors(self.names, np.full((columns, self.number), np.nan))
 
 
-def read_anchors(given: Any, column_names: Sequence[str]) -> Anchors:
+def read_anchors(given: Any, column_names: Sequence[str], rank: int = 0) -> Anchors:
     """Read known factors, given in any of the forms that `bmfjax.fit` takes.
+
+    None has the number of another of the `rank` factors as its name.
 
     >>> read_anchors({"oils": ["olive", "palm"]}, ["corn", "olive", "palm"]).values[:, 0]
     array([0., 1., 1.])
@@ -63,7 +65,7 @@ def read_anchors(given: Any, column_names: Sequence[str]) -> Anchors:
         if name in names[:k]:
             raise InputError(f"anchors has two factors named {name!r}; give each its own name")
         number = re.fullmatch(r"(?:factor )?([1-9]\d*)", name)
-        if number and int(number[1]) != k + 1:
+        if number and k + 1 != int(number[1]) <= rank:
             raise InputError(
                 f"anchor {k + 1} (counted from 1) is named {name!r}, as factor {number[1]} is "
                 "called; give it another name"
@@ -92,9 +94,11 @@ def _of_table(table, column_names) -> list[tuple[str, np.ndarray]]:
             "columns; give one row a column, or an index of column names"
         )
     order = slice(None) if order is None else order
+    names = names_of_index(table.columns)
+    if names is None:  # a mere count
+        names = [f"anchor {k}" for k in range(1, table.shape[1] + 1)]
     return [
-        (str(table.columns[k]), _numbers(str(table.columns[k]), table.iloc[:, k])[order])
-        for k in range(table.shape[1])
+        (name, _numbers(name, table.iloc[:, k])[order]) for k, name in enumerate(map(str, names))
     ]
 
 

@@ -100,7 +100,7 @@ def ask(
         family = FAMILIES[model.name]
     sampler = asked_sampler(family, model, data, sampler)
     if anchors is not None:
-        anchors = _known_factors(family, data, model.name, anchors)
+        anchors = _known_factors(family, data, model, anchors)
     attributes = _known_lines(family, data, model.name, row_attributes, column_attributes)
     rank, most = model.rank, model.max_rank
     finds_rank = isinstance(rank, str) and rank == AUTO
@@ -253,10 +253,12 @@ def _known_factors(family, data, model, given):
     if not family.takes_anchors:
         able = ", ".join(m for m, f in FAMILIES.items() if f.takes_anchors)
         raise InputError(
-            f"model {model!r} takes no anchors; leave them out, or choose a model that does: {able}"
+            f"model {model.name!r} takes no anchors; leave them out, or choose a model that does: "
+            f"{able}"
         )
-    anchors = read_anchors(given, data.column_names)
-    family.check_anchors(anchors, model)
+    rank = 0 if model.rank == AUTO else model.rank
+    anchors = read_anchors(given, data.column_names, rank)
+    family.check_anchors(anchors, model.name)
     return anchors
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from bmfjax.data import InputError
 from bmfjax.data.anchors import Anchors, check_bits, check_weights, load_anchors, read_anchors
+from bmfjax.families import ask
 
 COLUMNS = ("corn", "olive", "palm", "rice")
 EXPECTED = np.array([[0.0, 1.0, 1.0, 0.0], [0.5, 0.0, np.nan, 2.0]]).T
@@ -56,8 +57,6 @@ def test_names_and_what_is_whole():
         ({"oils": [1, 0, np.inf, 1]}, "values that are not finite"),
         ({" ": ["olive"]}, "anchor 1 .* has no name"),
         ({1: ["olive"], "1": ["palm"]}, "two factors named '1'"),
-        ({2: ["olive"]}, "anchor 1 .* is named '2', as factor 2 is called"),
-        ({"a": ["olive"], "factor 7": ["palm"]}, "anchor 2 .* is named 'factor 7', as factor 7"),
         ({"a": ["olive"], "b": [0, 1, 0, 0]}, "'a' and 'b' have the same values"),
         ({"a": [np.nan] * 4}, "nothing is known of anchor 'a'"),
         (TABLE.iloc[:3], "no line for column 'rice'"),
@@ -69,6 +68,31 @@ def test_names_and_what_is_whole():
 def test_what_is_no_known_factor_is_refused(given, message):
     with pytest.raises(InputError, match=message):
         read_anchors(given, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("2", 2), (3, 3), ("factor 3", 3), ("2010", None), ("factor 4", None)]
+)
+def test_a_known_factor_has_the_number_of_no_other_factor_of_the_fit(name, number):
+    given = {name: ["olive"], "oils": ["palm"]}
+    if number is None:
+        assert read_anchors(given, COLUMNS, 3).names == (name, "oils")
+        return
+    message = rf"anchor 1 \(counted from 1\) is named '{name}', as factor {number} is called; give"
+    with pytest.raises(InputError, match=message):
+        read_anchors(given, COLUMNS, 3)
+
+
+def test_a_fit_takes_years_as_names_of_known_factors_and_numbers_those_without():
+    data = pd.DataFrame(np.eye(4), columns=COLUMNS)
+    table = pd.DataFrame(EXPECTED > 0, list(COLUMNS))
+    known = {"2010": ["olive"], "2": ["palm"]}
+    assert ask(data, 3, model="ormachine", anchors=table).anchors.names == (
+        "anchor 1", "anchor 2",
+    )  # fmt: skip
+    assert ask(data, 2, model="ormachine", anchors=known).anchors.names == ("2010", "2")
+    with pytest.raises(InputError, match="'2', as factor 2 is called"):
+        ask(data, 2, model="ormachine", anchors=dict(reversed(known.items())))
 
 
 def test_columns_that_count_from_zero_are_names_where_the_data_have_them():
