@@ -471,6 +471,42 @@ def test_items_of_baskets_may_be_numbers(tmp_path):
         assert data.dense(int).tolist() == [[1, 1, 1, 0], [0, 1, 0, 0], [1, 0, 0, 1]]
 
 
+@pytest.mark.parametrize(
+    ("text", "layout"),
+    [
+        ("id,a,b\n1,1,0\n2,0,1\n3,1,1\n", "table"),
+        ("x,1,0\ny,0,1\n", "table"),
+        ("id,a,b\n1,yes,\n2,no,yes\n", "table"),
+        ("user,item\n1,a\n1,b\n2,a\n", "pairs"),
+        ("1,a\n1,b\n2,a\n", "pairs"),
+    ],
+)
+def test_tables_and_pairs_that_end_as_baskets_are_asked_about(tmp_path, text, layout):
+    path = written(tmp_path, text, "t.basket")
+    with pytest.raises(InputError, match=f"say layout='{layout}' or layout='baskets'"):
+        load(path)
+    assert load(path, layout="baskets").shape[0] == text.count("\n")
+    found = load(path, layout=layout, header=not text.startswith(("x", "1")))
+    assert (found.reading.layout, found.shape[1]) == (layout, 2)
+
+
+@pytest.mark.parametrize(
+    "options", [{"header": True}, {"one": "1"}, {"columns": "a,b"}, {"binarize": 0.5}]
+)
+def test_lines_of_items_take_no_options_of_tables(tmp_path, options):
+    table = written(tmp_path, "id,a,b\n1,1,0\n2,0,1\n3,1,1\n", "t.basket")
+    assert load(table, **options).dense(int).tolist() == [[1, 0], [0, 1], [1, 1]]
+    ragged = written(tmp_path, "ham,egg,oat\negg,tea\nsoda\n", "u.basket")
+    with pytest.raises(InputError, match=f"{min(options)} means nothing for lines of items"):
+        load(ragged, layout="baskets", **options)
+    assert load(ragged, header=False, missing="tea").shape == (3, 4)
+
+
+def test_blank_lines_among_items_are_said(tmp_path):
+    data = load(written(tmp_path, '\nham,"an\negg"\n\n\ntea\nham\n\n', "t.basket"))
+    assert data.shape == (3, 3) and str(data.reading).endswith("; 2 blank lines left out")
+
+
 @pytest.mark.parametrize("name", ["m.dat", "m.basket"])
 def test_lines_of_items_that_may_be_a_matrix_are_asked_about(tmp_path, name):
     path = written(tmp_path, "0 1 1\n1 1 0\n", name)

@@ -38,7 +38,8 @@ def read_text(path, kind, asked: Asked) -> Found:
             check_text(path, "a table as text", remedy, a_cell=_BYTES[kind])
         lines = lines_of(path, asked.encoding, 3 if kind == RATINGS else 2)
     head = [fields for _, fields in lines.head(HEAD)]
-    if asked.layout == "auto" and ending_of(path) == ".basket" and kind == BINARY:
+    by_ending = ending_of(path) == ".basket" and kind == BINARY
+    if by_ending and asked.given().keys() <= longs.OF_ITEMS and asked.layout == "auto":
         longs.check_items(head)
         layout = "baskets"
     else:

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.declared import NAME
 from bmfjax.data.memory import require_memory
-from bmfjax.data.names import place
+from bmfjax.data.names import are_ids, place
 from bmfjax.data.reading.cells import WORDS, Column, decimal_of, is_missing, is_value, number
 from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked, Found, Reading, listed
 from bmfjax.data.reading.tables import (
@@ -37,6 +37,8 @@ from bmfjax.data.reading.tables import (
 
 #: Words in the name of a field of ratings.
 RATING_WORDS = frozenset(["rating", "ratings", "stars", "score", "value"])
+#: The options that mean something for lines of items.
+OF_ITEMS = frozenset(["layout", "missing", "encoding"])
 SAY = "layout='triples' or layout='table' (--layout on the command line)"
 _SAY_TABLE = "layout='table' (--layout table) if lines are rows of a table"
 
@@ -176,12 +178,20 @@ def _layout_of_few(names, body, kind) -> str:
 
 
 def check_items(head) -> None:
-    """Refuse lines of items, lists of fields, that may be rows of a matrix as well."""
-    bits = {item for line in head for item in line} <= {"0", "1"}
-    if bits and len({len(line) for line in head}) == 1 and len(head[0]) > 1:
+    """Refuse lines of items, lists of fields, that may be rows of a table, or pairs, as well."""
+    if len({len(line) for line in head}) != 1 or len(head[0]) < 2:
+        return
+    body, other = head[1:] or head, ""
+    if any(pair_of(Column.of_texts("", cells)) for cells in list(zip(*body, strict=True))[1:]):
+        other = "table"
+    elif len(head[0]) == 2 and not are_ids(itertools.chain(*head)):
+        may_be = {_layout_of_few(["user", "item"], lines, BINARY) for lines in (head, body)}
+        other = "pairs" if "pairs" in may_be else ""
+    if other:
+        what = {"table": "rows of a table", "pairs": "a list of pairs"}[other]
         raise InputError(
-            "its lines have one length and hold 0 and 1 alone: they may be rows of a matrix, or "
-            "transactions of items 0 and 1; say layout='table' or layout='baskets' (--layout)"
+            f"its lines have one length, and may be {what} or transactions of items; say "
+            f"layout={other!r} or layout='baskets' (--layout)"
         )
 
 
@@ -502,8 +512,15 @@ def bits_of_pairs(sides, values, asked: Asked, layout) -> Found:
 
 def read_baskets(lines, asked: Asked) -> Found:
     """Read lines of items as transactions."""
-    items, rows, columns, count = _Names(), array("q"), array("q"), 0
-    for _, fields in lines:
+    idle = [n for n, v in asked.given().items() if n not in OF_ITEMS and v is not False]
+    if idle:
+        raise InputError(
+            f"{idle[0]} means nothing for lines of items; leave it out, or say {_SAY_TABLE}"
+        )
+    items, rows, columns, count, blank, due = _Names(), array("q"), array("q"), 0, 0, 0
+    for line, fields in lines:
+        blank += line - due if due else 0
+        due = line + 1 + sum(item.count("\n") for item in fields)
         for item in fields:
             if item and item not in asked.missing:
                 rows.append(count)
@@ -516,7 +533,8 @@ def read_baskets(lines, asked: Asked) -> Found:
     ones = sp.csr_array((np.ones(len(rows), bool), at), shape=(count, len(items)))
     names = list(items)
     how = _reading("baskets", ones.shape, names, "items")
-    return Found({"values": ones, "column_names": names}, how)
+    notes = (f"{blank} blank line{'s' * (blank > 1)} left out",) if blank else ()
+    return Found({"values": ones, "column_names": names}, how, notes)
 
 
 def _reading(layout, shape, names, values) -> Reading:
