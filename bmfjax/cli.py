@@ -1147,9 +1147,8 @@ def _tell(result, output) -> None:
     _say(str(result.verdict))
     if result._can_be_checked:
         # What to fit instead may stand in the verdict already.
-        told = (
-            f" Next, {result._other_model}." if result._other_model in result.verdict.remedy else ""
-        )
+        other = result._other_model
+        told = f" Next, {other}." if other and other in result.verdict.remedy else ""
         _say(str(result.check()).removesuffix(told))
     if result.held_out is not None:
         _say(str(result.held_out))

@@ -41,6 +41,7 @@ from bmfjax.verdict import (
 )
 from bmfjax.verdict.remedies import remedy_of_chains
 from tests import small_fits
+from tests.test_cells import fit_of
 
 ONE, OTHER = np.eye(6)[:, :3], np.eye(6)[:, [0, 1, 5]]
 
@@ -415,6 +416,17 @@ GOOD_STARTS = Figures(num_chains=4, factors_agreeing=1.0, exact=False, settled=T
         (GOOD_FIGURES, {"chains_apart": 0.21, "mc_error": 0.01}, "in part"),
         (GOOD_FIGURES, {"chains_apart": 0.01, "mc_error": 0.11}, "in part"),
         (GOOD_FIGURES, {"explained": 0.02, "explained_error": 0.01}, "in part"),
+        # Chains that all found no factor say nothing of factors.
+        (
+            GOOD_FIGURES,
+            {
+                "explained": 0.0,
+                "explained_error": 0.01,
+                "factors_holding": (),
+                "factors_differing": (),
+            },
+            "unreliable",
+        ),
         (GOOD_FIGURES, {"explained": 0.03, "explained_error": 0.01}, "reliable"),
         (GOOD_FIGURES, {"calibration_error": 0.026, "calibration_by_chance": 0.02}, "usable"),
         (GOOD_FIGURES, {"calibration_error": 0.044, "calibration_by_chance": 0.02}, "usable"),
@@ -643,3 +655,9 @@ def test_no_factor_is_named_before_the_warm_up_is_over():
     factors = Verdict(early).factors
     assert (factors.status, factors.holding, factors.differing) == ("not yet", (), ())
     assert Verdict(dataclasses.replace(early, planned_warmup=None)).factors.holding == ("1",)
+
+
+@pytest.mark.parametrize(("empty", "said"), [(0, "allow more factors (rank, --rank)"), (1, "")])
+def test_more_factors_are_advised_where_none_is_empty(empty, said):
+    figures = dataclasses.replace(GOOD_FIGURES, factors_empty=empty)
+    assert fit_of("features")._judged(Verdict(figures))._other_model == said

@@ -970,7 +970,7 @@ def make_fit(
         found, hidden = fit._left_out.figures, problem.held_out
         if hidden and hidden.explained_error <= found["explained_error"]:
             found = found | hidden.figures
-        judged = verdict.with_fit(judged, found, fit._other_model)
+        judged = verdict.with_fit(judged, found, fit._judged(judged)._other_model)
     if problem.finds_rank:
         bound, most = int(problem.rank), min(problem.data.shape)
         judged = verdict.with_bound(judged, fit._rank_draws, bound, most, cramped=run.cramped)

@@ -109,7 +109,7 @@ PAGE = Page(
         spread,
     ),
     words=(
-        *words.REAL,
+        *words.MEMBERSHIP,
         words.REAL_TILE,
         words.FALSE_DISCOVERY_RATE,
         words.EFFECT_ON_LOG_ODDS,

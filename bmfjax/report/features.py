@@ -117,7 +117,9 @@ def _bar(fit, found, j: int, k: int) -> Bar:
 
 
 def _ratio(log_odds: float) -> str:
-    value = float(np.exp(np.clip(log_odds, -np.log(LARGE), np.log(LARGE))))
+    if abs(log_odds) > np.log(LARGE):
+        return f"> {LARGE:,.0f}" if log_odds > 0 else f"< {1 / LARGE:g}"
+    value = float(np.exp(log_odds))
     return f"{value:.2g}" if value < 10 else f"{value:.0f}"
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from bmfjax.report.section import Word
 
 
-def _factors(value: str) -> tuple[Word, Word]:
+def _factors(value: str, usage: str = "") -> tuple[Word, Word]:
     return (
         Word(
             "Basis",
             f"For each column and factor, {value}: how much the column belongs to the factor.",
         ),
-        Word("Usage", f"For each row and factor, {value}: how much the row uses the factor."),
+        Word(
+            "Usage", f"For each row and factor, {usage or value}: how much the row uses the factor."
+        ),
     )
 
 
@@ -32,6 +34,7 @@ def _fit(meaning: str) -> Word:
 IN_UNIT = _factors("a value from 0 to 1")
 NONNEGATIVE = _factors("a number of at least 0")
 REAL = _factors("a number of either sign")
+MEMBERSHIP = _factors("a number of either sign", "the probability that the row has it, from 0 to 1")
 TILE = Word(
     "Tile",
     "The rectangle of entries in the rows that use a factor and the columns that belong to it.",

@@ -535,8 +535,9 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
 
     @property
     def _other_model(self) -> str:
-        """What to fit where this model does not fit the data, and what that has beside it."""
-        return "allow more factors (rank, --rank)"
+        """What to fit where this model does not fit the data; empty where nothing is known."""
+        # Where one is empty, more of them would be, too.
+        return "" if self.figures.factors_empty else "allow more factors (rank, --rank)"
 
     @property
     def _can_be_checked(self) -> bool:

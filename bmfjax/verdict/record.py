@@ -287,7 +287,8 @@ def status_of(figures: Figures) -> Status:
     if not all(part.holds for part in found):
         # A number that is right says nothing where nothing else is.
         most = factors.status is not Holds.NOT_YET and figures.factors_agreeing > 0.5
-        most = factors.counts and most
+        none_is_there = figures.factors_holding == () and not figures.factors_differing
+        most = factors.counts and most and not none_is_there
         return Status.IN_PART if predictions.holds or most else Status.UNRELIABLE
     if figures.exact:
         sure = agrees(figures, TIGHT) and misfit(figures, TIGHT) is None

@@ -15,7 +15,7 @@ from PIL import Image
 import bmfjax
 from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.families import FAMILIES
-from bmfjax.report import factors, overview, page, plots, style, write_report
+from bmfjax.report import factors, features, overview, page, plots, style, write_report
 from bmfjax.report.style import label_colours, plain, png
 from bmfjax.verdict import Figures, Verdict, of_rank
 
@@ -397,3 +397,9 @@ def test_names_in_figures_are_no_formulas():
     assert plain("$a$\n b") == r"\$a\$ b"
     assert plain("_x") == " _x"
     assert len(plain("word " * 20)) <= 28
+
+
+def test_odds_beyond_what_data_tell_are_said_to_be_beyond():
+    assert [features._ratio(np.log(x)) for x in (1e-6, 0.25, 20.0, 999.0, 1e6)] == [
+        "< 0.001", "0.25", "20", "999", "> 1,000",
+    ]  # fmt: skip
