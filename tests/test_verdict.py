@@ -87,6 +87,7 @@ def test_of_two_factor_matrices_the_one_whose_draws_are_farther_apart_speaks():
 
 APART = Figures(num_chains=4, converged=False, factors_agreeing=0.5, rhat=2.3, ess_product=9.0)
 ALONE = dataclasses.replace(APART, num_chains=1)
+SURE = dataclasses.replace(APART, chains_apart=0.01, mc_error=0.04)
 SLOW = Figures(num_chains=4, converged=False, factors_agreeing=1.0, rhat=1.04, ess_product=60.0)
 FLAT = np.random.default_rng(0).normal(size=(4, 100))
 #: Chains that come together, and chains that stay apart.
@@ -124,7 +125,8 @@ STUCK = FLAT + np.array([0, 3, 6, 9])[:, None] * np.linspace(0.5, 1, 100)
         ),
         (APART, Tried(ladder=False, large=True, stopped=True), FALLING, "--resume --max-time"),
         (SLOW, Tried(ladder=False, large=True, draws=300), FLAT, "--samples 2000"),
-        (APART, Tried(ladder=False, draws=100, ended=True), STUCK, "leave until out (--until all)"),
+        (SURE, Tried(ladder=False, draws=100, ended=True), STUCK, "leave until out (--until all)"),
+        (APART, Tried(ladder=True, rank=8, ended=True), STUCK, "rank=7 (--rank 7)"),
         (APART, Tried(particles=512), STUCK, "--option num_particles=2048"),
         (dataclasses.replace(SLOW, converged=True), Tried(), FLAT, ""),
     ],
@@ -145,9 +147,11 @@ def test_temperatures_are_advised_for_small_boolean_matrices_alone():
             sampler=Gibbs(), has=MODELS[model].samplers[Gibbs].options, finds_rank=False,
             chain_numbers=None, is_auto=True, until="predictions",
         )  # fmt: skip
-        run = types.SimpleNamespace(num_draws=500, is_complete=True)
+        run = types.SimpleNamespace(num_draws=500, is_complete=True, is_enough=True)
         tried = what_was_tried(request, types.SimpleNamespace(trace=()), run)
-        assert tried.ended and remedy_of_chains(APART, STUCK, tried).startswith("leave until out")
+        assert tried.ended and remedy_of_chains(SURE, STUCK, tried).startswith("leave until out")
+        run.is_enough = False  # all steps that there are were taken
+        assert not what_was_tried(request, types.SimpleNamespace(trace=()), run).ended
         request.until = "all"
         tried = what_was_tried(request, types.SimpleNamespace(trace=()), run)
         assert tried.large is large and tried.ladder is False
@@ -405,6 +409,8 @@ GOOD_STARTS = Figures(num_chains=4, factors_agreeing=1.0, exact=False, settled=T
         (GOOD_FIGURES, {"rhat_log_joint": 1.03}, "usable"),
         (GOOD_FIGURES, {"rhat_log_joint": 1.19}, "usable"),
         (GOOD_FIGURES, {"rhat_log_joint": 1.21}, "in part"),
+        (GOOD_FIGURES, {"rhat_log_joint": 1.19, "ess_log_joint": 21.0}, "usable"),
+        (GOOD_FIGURES, {"rhat_log_joint": 1.19, "ess_log_joint": 19.0}, "in part"),
         (GOOD_FIGURES, {"rank": 4, "rank_bounded": True}, "in part"),
         (GOOD_FIGURES, {"factors_agreeing": 0.5}, "in part"),
         (GOOD_FIGURES, {"factors_agreeing": 0.5, "agreement_counts": False}, "reliable"),
@@ -433,6 +439,8 @@ GOOD_STARTS = Figures(num_chains=4, factors_agreeing=1.0, exact=False, settled=T
         (GOOD_FIGURES, {"calibration_error": 0.046, "calibration_by_chance": 0.02}, "in part"),
         (GOOD_FIGURES, {"calibration_error": 0.026, "calibration_by_chance": 0.04}, "reliable"),
         (GOOD_FIGURES, {"calibration_error": 0.024, "calibration_by_chance": 0.002}, "reliable"),
+        (GOOD_FIGURES, {"calibration_error": 0.3}, "in part"),
+        (GOOD_FIGURES, {"calibration_error": 0.024}, "reliable"),
         (GOOD_FIGURES, {"shared_starts": True}, "usable"),
         (GOOD_FIGURES, {"given_start": True}, "usable"),
         (GOOD_FIGURES, {"exact": False}, "usable"),
@@ -479,6 +487,10 @@ def test_a_model_is_not_blamed_for_chains_that_have_not_come_together(unsure):
                   remedies=remedies)  # fmt: skip
     assert off.predictions.said == "predictions hold (probabilities off by 0.04 on average)"
     assert off.status == "usable" and off.remedy == "fit another model"
+    few = {"calibration_error": 0.22, "calibration_by_chance": 0.2}
+    few = Verdict(dataclasses.replace(GOOD_FIGURES, **few), remedies=remedies)
+    assert few.predictions.said == "predictions hold (too few entries to tell calibration)"
+    assert few.status == "usable" and few.remedy == ""
     near = dataclasses.replace(GOOD_FIGURES, chains_apart=0.0, mc_error=0.1003)
     assert Verdict(near).predictions.said == "predictions do not hold yet (to within 0.11 only)"
     nothing = dataclasses.replace(GOOD_FIGURES, explained=-0.1, explained_error=0.02)

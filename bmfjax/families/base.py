@@ -907,7 +907,7 @@ def what_was_tried(problem: Problem, chains: Chains, run: ChainRun) -> Tried:
         draws=run.num_draws,
         rank=1 if problem.finds_rank else int(problem.rank),  # no smaller one to try
         stopped=not run.is_complete,
-        ended=problem.is_auto and problem.until != UNTIL[0] and run.is_complete,
+        ended=problem.is_auto and problem.until != UNTIL[0] and run.is_enough,
         ladder="replica" in chains.trace if has_ladder else None,
         ladder_option=family.ladder,
         large=math.prod(problem.data.shape) > family.ladder_entries,

@@ -55,7 +55,7 @@ from bmfjax.posterior.scores import (
     predictive,
     scored,
 )
-from bmfjax.specs.run import SLIGHT
+from bmfjax.specs.run import ACCURATE, SLIGHT
 
 #: Bins of predictive probabilities, and draws of the calibration error by chance.
 BINS, DRAWN = 10, 1000
@@ -421,10 +421,21 @@ def is_calibrated(error: float, by_chance: float, beyond: float = 0.0) -> bool:
     """Whether a calibration error is slight, or at most so far `beyond` what chance gives.
 
     The error is at most that of the probabilities and what chance adds. So what it is beyond the
-    95 % quantile by chance is a lower bound of their mean error, of 95 % confidence, and 0 where
-    nothing can be told from true ones.
+    95 % quantile by chance is a lower bound of their mean error, of about 95 % confidence, and 0
+    where nothing can be told from true ones. A quantile that is not known takes nothing off.
+
+    Examples
+    --------
+    >>> is_calibrated(0.04, 0.02), is_calibrated(0.04, 0.02, SLIGHT), is_calibrated(0.3, math.nan)
+    (False, True, False)
     """
+    by_chance = 0.0 if math.isnan(by_chance) else by_chance
     return not error > max(by_chance + beyond, SLIGHT)
+
+
+def too_few(by_chance: float) -> bool:
+    """Whether entries are too few to tell calibration: chance alone gives more than 0.05."""
+    return by_chance > ACCURATE
 
 
 def calibration_told(error: float, by_chance: float) -> str:
@@ -434,10 +445,14 @@ def calibration_told(error: float, by_chance: float) -> str:
     --------
     >>> [calibration_told(error, 0.02) for error in (0.02, 0.04, 0.05)]
     ['calibrated', 'nearly calibrated', 'not calibrated']
+    >>> calibration_told(0.1, 0.2)
+    'calibrated as far as so few entries tell'
     """
-    if is_calibrated(error, by_chance):
-        return "calibrated"
-    return "nearly calibrated" if is_calibrated(error, by_chance, SLIGHT) else "not calibrated"
+    if not is_calibrated(error, by_chance, SLIGHT):
+        return "not calibrated"
+    if too_few(by_chance):
+        return "calibrated as far as so few entries tell"
+    return "calibrated" if is_calibrated(error, by_chance) else "nearly calibrated"
 
 
 def calibration(one, is_one, seed: int = 0, order=None) -> tuple[pd.DataFrame, float, float]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from bmfjax.verdict.figures import Figures
 from bmfjax.verdict.number import number_agrees
 from bmfjax.verdict.part import (
-    RHAT_SLOW,
     RHAT_USABLE,
+    SLOW,
     WIDE,
     Bounds,
     Holds,
@@ -61,7 +61,9 @@ def of_factors(figures: Figures, remedy: str = "") -> Factors:
     elif factors_differ(figures, counted=False):
         status, said = Holds.NO, _told(figures)
     elif not factors_mixed(figures):
-        said = f"factors do not hold yet ({slowest(figures, [_looked_at(figures)])})"
+        name = _looked_at(figures)
+        why = slowest(figures, [name], WIDE if name == "product" else SLOW)
+        said = f"factors do not hold yet ({why})"
     else:
         starts = "one start" if one_start else f"{figures.starts} starts"
         few = one_start or (counts and 1 < (figures.starts or 0) < figures.num_chains)
@@ -93,8 +95,9 @@ def factors_mixed(figures: Figures, bounds: Bounds = WIDE) -> bool:
     Chains of one start agree from the first draw on, and their log joint density soon tells nothing
     of where they are: that they have left the start entries of the reconstruction say. (Of Boolean
     ones few entries are unsure, and R-hat is of these alone.) Otherwise, where every factor was
-    found by all chains, the density may be slow: its R-hat may be 1.2. It goes with the number of
-    factors where chains differ in that, which is judged by itself. A run ends by tighter bounds.
+    found by all chains, the density may be slow: its R-hat may be 1.2, of at least five effective
+    draws a chain. It goes with the number of factors where chains differ in that, which is judged
+    by itself. A run ends by tighter bounds.
 
     Examples
     --------
@@ -108,8 +111,9 @@ def factors_mixed(figures: Figures, bounds: Bounds = WIDE) -> bool:
     if name == "product":
         return not figures.get("rhat_product") > RHAT_USABLE
     if bounds == WIDE:
-        other_number = figures.rank is not None and not number_agrees(figures)
-        return other_number or not figures.get("rhat_log_joint") > RHAT_SLOW
+        if figures.rank is not None and not number_agrees(figures):
+            return True
+        bounds = SLOW
     return mixed(figures, [name], bounds)
 
 

@@ -32,6 +32,10 @@ class Bounds(NamedTuple):
 #: four chains of which one or two are 0.2 from the others has a standard error of about 0.05.
 WIDE = Bounds(RHAT_USABLE, ESS_PER_CHAIN / 2, 4.0 * ACCURATE, 2.0 * ACCURATE, SLIGHT)
 TIGHT = Bounds(RHAT_GOOD, ESS_PER_CHAIN, ACCURATE, ACCURATE, 0.0)
+#: What the log joint density of factors that all chains found may be slow by. An R-hat of 1.2, of
+#: halves of chains, goes with 4.5 effective draws a chain (Vats and Knudson 2021). Of fewer R-hat
+#: itself is by chance.
+SLOW = WIDE._replace(rhat=RHAT_SLOW, ess=5.0)
 
 
 #: Scalars that predictions depend on besides the factors, in words.
@@ -105,7 +109,7 @@ def _of(figures: Figures, what: str, name: str) -> float:
     return NAN if value is None else value
 
 
-def slowest(figures: Figures, names: Sequence[str]) -> str:
+def slowest(figures: Figures, names: Sequence[str], bounds: Bounds = WIDE) -> str:
     """Say what is wrong with the scalar that mixed worst: its R-hat, else its effective draws.
 
     Examples
@@ -117,7 +121,7 @@ def slowest(figures: Figures, names: Sequence[str]) -> str:
     """
     rhats = {name: 1.0 if math.isnan(r := _of(figures, "rhat", name)) else r for name in names}
     worst = max(rhats, key=rhats.get)
-    if rhats[worst] > RHAT_USABLE:
+    if rhats[worst] > bounds.rhat:
         if math.isinf(rhats[worst]):
             return f"chains are stuck{_named(worst, 'in')}"
         return f"R-hat {rhats[worst]:.2f}{_named(worst)}"

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from bmfjax.diagnostics.leave_one_out import percent
-from bmfjax.posterior.model_check import is_calibrated
+from bmfjax.posterior.model_check import is_calibrated, too_few
 from bmfjax.verdict.figures import NAN, Figures
 from bmfjax.verdict.part import (
     SCALARS,
@@ -73,6 +73,8 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
     elif wrong is None:
         off = misfit(figures, TIGHT) or []
         status, remedy = Holds.HOLDS, other_model if off else ""
+        if off and too_few(figures.get("calibration_by_chance")):
+            off, remedy = ["too few entries to tell calibration"], ""
         known = [] if math.isnan(within) else [f"to within {max(within, 0.01):.2f}"]
         said = f"predictions hold {_in_brackets([*known, *told, *off])}".rstrip()
     if wrong is not None:

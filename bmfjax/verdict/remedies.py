@@ -10,6 +10,7 @@ from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict.factors import factors_differ
 from bmfjax.verdict.figures import Figures
 from bmfjax.verdict.part import ESS_PER_CHAIN, RHAT_SLOW
+from bmfjax.verdict.predictions import predictions_agree
 from bmfjax.verdict.record import fewest_draws
 
 
@@ -19,7 +20,7 @@ class Tried(NamedTuple):
     draws: int = 0  # of each chain
     rank: int = 1
     stopped: bool = False  # before all draws were taken
-    ended: bool = False  # by itself, when the predictions that were asked for held
+    ended: bool = False  # by itself, because nothing but predictions was asked for
     #: Temperatures (or walls) were used; None where the sampler has none.
     ladder: bool | None = None
     #: The matrix is so large that temperatures have not been seen to help.
@@ -44,7 +45,7 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
         return tried.remedy
     if chains == 1:
         return FOUR_CHAINS
-    if tried.ended:
+    if tried.ended and predictions_agree(figures):
         return UNTIL_ALL
     if tried.particles:
         more = 4 * tried.particles
@@ -121,6 +122,6 @@ def remedy_of_ratings(figures: Figures, tried: Tried) -> str:
         return FOUR_CHAINS
     if figures.converged:
         return ""
-    if tried.ended:
+    if tried.ended and predictions_agree(figures):
         return UNTIL_ALL
     return RESUME if tried.stopped else _more_draws(figures, figures.num_chains, tried)
