@@ -151,3 +151,25 @@ def test_figures_of_samplers_in_the_readme_are_those_of_records():
         if rows["AuxiliaryGibbs, batch 64"]["times_gibbs"] < 1
     ]  # fmt: skip
     assert faster == ["8192"]
+
+
+def test_the_page_of_the_verdict_says_how_often_it_is_wrong():
+    """By the record of its trial, beside the rule."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "verdict_trial.json").read_text())
+    of = {(row["matrices"], row["part"]): row for row in found["figures"]["table"]}
+
+    def wrong(part, matrices="all"):
+        return of[matrices, part]["holds"], of[matrices, part]["holds, wrongly"]
+
+    page = " ".join((ROOT / "docs" / "report.md").read_text().split())
+    for said in (
+        f"fitted {found['figures']['cases']} cases",
+        "Of {} predictions that were said to hold {} did not".format(*wrong("predictions")),
+        "{1} of {0} on planted".format(*wrong("predictions", "planted")),
+        "{1} of {0} on real".format(*wrong("predictions", "real")),
+        "Of {} factors that were said to hold the other fit lacked {}.".format(*wrong("factor")),
+    ):
+        assert said in page
+    short = "{3} of {2} predictions that were said to hold did not, and {1} of {0} factors"
+    chains = " ".join((ROOT / "docs" / "chains.md").read_text().split())
+    assert short.format(*wrong("factor"), *wrong("predictions")) in chains

@@ -488,6 +488,11 @@ def test_what_cannot_be_known_is_noted(no_sampling):
     titles = [ax.get_title(loc="left") for ax in near.plot().axes]
     assert titles[1:3] == ["The same, near the best", "Probability of the rank, by the evidence"]
     assert near.plot().axes[1].get_ylim() == pytest.approx((-0.09, 0.03))
+    # Green is what the verdict calls usable, though R-hat be 1.15.
+    told = near.table.assign(rhat=1.15, verdict=["usable", "usable", "in part"])
+    bars = dataclasses.replace(near, table=told).plot().axes[-1].patches[-3:]
+    colours = [bar.get_facecolor() for bar in bars]
+    assert colours[0] == colours[1] != colours[2]
 
 
 def test_ctrl_c_ends_the_whole_comparison(no_sampling, monkeypatch):

@@ -173,7 +173,8 @@ def agreement(
     if histograms:
         note = (
             f"R-hat compares the spread between {runs} with the spread within each. {first} Dashed "
-            "lines: the limits of the verdict."
+            "lines: what entries have that are good, and usable. The verdict asks how far "
+            "predictions are apart."
         )
     elif fit.usage_draws.shape[1] < MIN_DRAWS:
         note = f"Too few draws for R-hat: at least {MIN_DRAWS} a chain are needed."

@@ -21,6 +21,7 @@ from bmfjax.report.style import (
     new_figure,
     tidy,
 )
+from bmfjax.verdict import Status
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,8 +34,6 @@ SCORES = (
 )
 #: Standard errors below and above the best that are shown enlarged.
 CLOSE = (9.0, 3.0)
-#: R-hat above which chains do not agree.
-RHAT_USABLE = 1.05
 
 
 @default_parameters()
@@ -107,12 +106,9 @@ def _code_lengths(ax, table) -> None:
 
 
 def _shared(ax, table) -> None:
-    """Draw the factors that all chains found, coloured by R-hat, beside all factors."""
-    agree = table["rhat"] <= RHAT_USABLE
-    colours = [GOOD if good else DOUBTFUL for good in agree]
+    """Draw the factors that all chains found, coloured by the verdict, beside all factors."""
+    holds = table["verdict"].isin([Status.RELIABLE, Status.USABLE])
+    colours = [GOOD if good else DOUBTFUL for good in holds]
     ax.bar(table.index, table.index, width=0.6, color="white", edgecolor=EDGE, linewidth=1)
     ax.bar(table.index, table["shared"], width=0.6, color=colours)
-    heading(
-        ax,
-        f"Factors that all chains found (green: R-hat of at most {RHAT_USABLE}; outline: all)",
-    )
+    heading(ax, "Factors that all chains found (green: all parts of the fit hold; outline: all)")

@@ -61,7 +61,7 @@ def summaries(fit) -> Section | None:
         parts += [RANKS[is_legacy()], image(rank_figure(drawn), f"Ranks of {_listed(drawn)}")]
     parts += [
         "Effective draws by the number of draws, blue of the centre and red of the tails. They "
-        "should grow with the draws, and end above the dashed line, the limit of the verdict.",
+        "should grow with the draws, and end above the dashed line, as those of a reliable fit do.",
         image(size_figure(drawn), f"Effective draws of {_listed(drawn)}"),
     ]
     return section("Do the chains agree on the whole?", *parts)

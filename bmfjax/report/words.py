@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bmfjax.report.section import Word
+from bmfjax.verdict import RHAT_SLOW, RHAT_USABLE
 
 
 def _factors(value: str, usage: str = "") -> tuple[Word, Word]:
@@ -17,11 +18,11 @@ def _factors(value: str, usage: str = "") -> tuple[Word, Word]:
     )
 
 
-def _rhat(runs: str) -> Word:
+def _rhat(runs: str, more: str = "") -> Word:
     return Word(
         "R-hat",
-        f"How much more {runs} differ from one another than each spreads. 1 is best; above 1.05 "
-        f"the {runs} tell different stories.",
+        f"How much more {runs} differ from one another than each spreads. 1 is best; above "
+        f"{RHAT_USABLE} the {runs} are apart, or slow.{more}",
     )
 
 
@@ -118,7 +119,12 @@ CLAMPED = Word(
     "A coordinate that a step would carry outside 0 to 1 is held at the bound. The more are held, "
     "the rougher the standard deviations.",
 )
-RHAT, RHAT_OF_STARTS = map(_rhat, ("chains", "starts"))
+RHAT_OF_STARTS = _rhat("starts")
+RHAT = _rhat(
+    "chains",
+    f" Factors that all chains found hold up to {RHAT_SLOW} of the log joint density, which may be "
+    "slow.",
+)
 EFFECTIVE_DRAWS = Word(
     "Effective draws",
     "How many independent draws would be as informative as the draws at hand, which resemble their "

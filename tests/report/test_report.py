@@ -179,6 +179,18 @@ def test_no_page_explains_a_word_twice():
         assert len(terms) == len(set(terms))
 
 
+def test_the_word_r_hat_says_by_which_factors_hold():
+    """A page that calls factors with 1.15 usable does not call their chains apart elsewhere."""
+    of_chains, of_starts = (
+        next(word.meaning for word in bmfjax.Fit._of_model(model)._page.words
+             if word.term == "R-hat")
+        for model in ("ormachine", "logistic")
+    )  # fmt: skip
+    assert "above 1.05 the chains are apart, or slow. Factors" in of_chains
+    assert "hold up to 1.2 of the log joint density" in of_chains
+    assert of_starts.endswith("above 1.05 the starts are apart, or slow.")
+
+
 def test_facts_are_those_of_the_fit(fit):
     told = {name: value for tell in fit._page.facts for name, value, _ in tell(fit)}
     assert told["Size"] == "12 x 8"
