@@ -258,6 +258,27 @@ def test_a_first_line_like_all_others_is_no_header(tmp_path, read, lines, said):
     assert found.num_rows == lines.count("\n") and not found.has_column_names
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id,x,y,z\na,yes,no,no\nb,no,yes,no\n",
+        "id,x,y,z\na,Y,N,N\nb,N,Y,N\n",
+        "id,x,y,z\na,y,n,n\nb,n,y,n\n",
+        "x,y,z\nT,F,F\nF,T,T\n",
+        "patient,T,smoker\na,yes,no\nb,no,yes\n",
+        "x,y,z\na,y,n,y\nb,n,y,n\n",
+    ],
+)
+def test_short_words_for_ones_and_zeros_may_be_names(tmp_path, text):
+    first, *body = text.splitlines()
+    data = load(written(tmp_path, text))
+    assert data.shape[0] == len(body) and data.column_names == tuple(
+        first.split(",")[-data.shape[1] :]
+    )
+    with pytest.raises(InputError, match="header=True or header=False"):
+        load(written(tmp_path, "x,y,z\ny,n,n\nn,y,n\n"))
+
+
 def test_one_odd_cell_is_refused_with_its_line_and_makes_no_names(tmp_path):
     path = written(tmp_path, "zinc,lead\n2.29,1.3\n0.07,0.02\n<0.05,1.03\n1.5,2\n")
     with pytest.raises(InputError, match=r"'<0.05' at row 3, column 1 \('zinc'\).*line 4"):

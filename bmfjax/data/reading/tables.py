@@ -121,10 +121,10 @@ def has_header(head, kind, asked: Asked, layout="table") -> bool:
     def cells(k):
         return [row[k + shift] for row in body if len(row) > k + shift]
 
-    below = {text.lower() for row in body for text in row}
-    words = [k for k, text in enumerate(first) if _is_word(text, below)]
+    words = [k for k, text in enumerate(first) if _is_word(text, cells(k))]
     names = {k: first[k] for k in texts if k not in words and first[k] not in cells(k)}
-    if names and body and (words or _may_be_row(first, body, names.values(), map(cells, names))):
+    unclear = words and not (shift or is_id_name(first[0]))  # which no row begins with
+    if names and body and (unclear or _may_be_row(first, body, names.values(), map(cells, names))):
         raise _unclear_header()
     if texts:
         return bool(names)
@@ -161,10 +161,10 @@ def _are_distinct_texts(cells) -> bool:
     return texts and len(set(cells)) == len(cells)
 
 
-def _is_word(text, below) -> bool:
-    """Say whether a text is a word for a one or a zero that the lines below have too."""
-    words = {word for pair in PAIRS[1:] for word in pair} | NO_ANSWERS
-    return text.lower() in words and bool(below & words)
+def _is_word(text, cells) -> bool:
+    """Say whether a text is one of two words for a one and a zero that its column has below."""
+    below = {cell.lower() for cell in cells}
+    return any(text.lower() in NO_ANSWERS.union(p) and below & {*p} for p in PAIRS[1:])
 
 
 def _are_beside_bits(first, body) -> bool:
