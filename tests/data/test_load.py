@@ -433,6 +433,7 @@ def test_broken_files_of_the_extras(tmp_path, package, ending):
         ("house-votes", {"binarize": 0}, "house-votes.npz: binarize means nothing"),
         ("m.mtx", {"missing": "?"}, "missing means nothing for .*m.mtx: it is for .csv .tsv .xlsx"),
         ("m.mtx", {"row_names": True}, "row_names means nothing"),
+        ("m.mtx", {"scale": (1, 5)}, "m.mtx: it is for text .npz .* files of ratings data; leave"),
         ("m.mtx", {"binarize": -1}, "binarize is -1 and the file is sparse"),
         ("m.mtx", {"binarize": NAN}, "binarize is nan; give a finite number"),
         ("m.mtx", {"header": "yes"}, "header is 'yes'; give True, False or 'auto'"),

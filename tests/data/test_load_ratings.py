@@ -316,6 +316,8 @@ def test_tables_keep_columns_without_ratings_and_take_the_names_asked_for(tmp_pa
     saved = save(tmp_path / "r.npz", ratings)
     with pytest.raises(InputError, match=r"layout means nothing for .*r\.npz: it is for text"):
         load_ratings(saved, layout="table")
+    with pytest.raises(InputError, match=r"for \.h5ad \.h5mu \.zarr files of binary or real data"):
+        load_ratings(path, layer="counts")
 
 
 NAME = st.text(st.sampled_from('aé," x?0'), max_size=5).map(lambda s: "m" + s.strip())

@@ -7,6 +7,7 @@ import os
 import textwrap
 from dataclasses import fields
 from importlib.resources import as_file
+from itertools import chain
 from pathlib import Path
 
 from bmfjax.data.datasets import dataset_file, dataset_names
@@ -335,6 +336,8 @@ def _reader(kind, path):
 def _endings(kind, option=None):
     """Return the endings under which a kind of data is read, or those that use an option."""
     readers = {ending: row[kind] for ending, row in READERS.items() if kind in row}
+    if option is not None and kind in ANY_ENDING:
+        readers = {"text": ANY_ENDING[kind]} | readers
     return [end for end, reader in readers.items() if option is None or option in reader.options]
 
 
@@ -351,11 +354,14 @@ def _read(kind, path, options, **more):
     if not isinstance(given.get("label_column"), str | list | tuple | None):
         raise TypeError("label_column is no name; give a str or several")
     for name in given.keys() - set(reader.options):
-        text = name in ANY_ENDING[kind].options if kind in ANY_ENDING else False
-        formats = " ".join(["text"] * text + _endings(kind, name)) or "other"
+        able = {k: own for k in (kind, BINARY, REAL, RATINGS) if (own := _endings(k, name))}
+        formats, of = able.get(kind), ""
+        if formats is None:  # of other kinds
+            formats, of = dict.fromkeys(chain(*able.values())), f" of {' or '.join(able)} data"
         where = type(path).__name__ if is_object else path
         raise InputError(
-            f"{name} means nothing for {where}: it is for {formats} files; leave it out"
+            f"{name} means nothing for {where}: it is for {' '.join(formats)} files{of}; leave it "
+            "out"
         )
     with contextlib.nullcontext() if is_object else reading(path):
         found = reader.read(path, kind, **given, **more)
