@@ -724,7 +724,7 @@ def _add_reading(parser) -> None:
     reading.add_argument(
         "--decimal", choices=["auto", ".", ","], default="auto", help="the decimal sign"
     )
-    reading.add_argument("--encoding", help="of a text (UTF-8 where not given)")
+    reading.add_argument("--encoding", help="of texts (UTF-8 where not given)")
     reading.add_argument("--layer", metavar="NAME", help="layer of AnnData to read in place of X")
     reading.add_argument(
         "--use-raw", action="store_true", help="read the raw values of AnnData in place of X"
@@ -832,6 +832,7 @@ def _asked(options, data, **more):
     from bmfjax.families import ask
 
     model, sampler_options = of_model(options)
+    how = {"decimal": options.decimal, "encoding": options.encoding}
     return ask(
         data,
         options.rank,
@@ -844,9 +845,9 @@ def _asked(options, data, **more):
         until=options.until,
         mc_error=options.mc_error,
         check=options.check,
-        anchors=None if options.anchors is None else load_anchors(options.anchors),
+        anchors=None if options.anchors is None else load_anchors(options.anchors, **how),
         **{
-            name: load_attributes(path)
+            name: load_attributes(path, **how)
             for name in ("row_attributes", "column_attributes")
             if (path := getattr(options, name)) is not None
         },
@@ -1095,10 +1096,15 @@ def _read_data(options, mesh):
 def _load(options, source, kind, share_of=None):
     """Read a source as one kind of data, by the options of `_add_reading`."""
     from bmfjax.data import BinaryMatrix, Ratings, load, load_ratings, load_real
-    from bmfjax.data.io.formats import OF_BITS
+    from bmfjax.data.datasets import dataset_names
+    from bmfjax.data.io.formats import NO_TEXTS, OF_BITS
     from bmfjax.data.io.load import load_share
 
     given = {name: getattr(options, name) for name in _READING}
+    beside = ("anchors", "row_attributes", "column_attributes")
+    is_text = Path(source).suffix.lower() not in NO_TEXTS and source not in dataset_names()
+    if not is_text and any(getattr(options, name, None) for name in beside):
+        given |= {"decimal": "auto", "encoding": None}  # which are of those files
     if kind is BinaryMatrix:
         return load(source, **given) if share_of is None else load_share(source, share_of, **given)
     for name in OF_BITS:

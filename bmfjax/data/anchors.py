@@ -185,10 +185,13 @@ def check_weights(anchors: Anchors, model: str, *, signed: bool) -> None:
 # ---- files ---------------------------------------------------------------------------------------
 
 
-def load_anchors(path) -> pd.DataFrame:
-    """Read known factors for `read_anchors`: a line for each column of the data."""
+def load_anchors(path, **how) -> pd.DataFrame:
+    """Read known factors for `read_anchors`: a line for each column of the data.
+
+    `how` is the `decimal` sign and the `encoding`, as of `bmfjax.load`.
+    """
     fields = "the name of a column and a number for each known factor"
-    names, columns = read_named_lines(path, "columns by known factors", fields)
+    names, columns = read_named_lines(path, "columns by known factors", fields, **how)
     for column in columns:
         if (odd := column.odd()) is not None:
             raise InputError(

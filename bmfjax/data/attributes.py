@@ -278,10 +278,13 @@ def _column(column, name, levels, what) -> np.ndarray:
 # ---- files ---------------------------------------------------------------------------------------
 
 
-def load_attributes(path) -> pd.DataFrame:
-    """Read a table for `read_attributes`: fields that are numbers in all lines, or categories."""
+def load_attributes(path, **how) -> pd.DataFrame:
+    """Read a table for `read_attributes`: fields that are numbers in all lines, or categories.
+
+    `how` is the `decimal` sign and the `encoding`, as of `bmfjax.load`.
+    """
     fields = "a name and at least one attribute"
-    names, columns = read_named_lines(path, "names by attributes", fields)
+    names, columns = read_named_lines(path, "names by attributes", fields, **how)
     values = {
         k: c.values if c.is_numeric and not {"true", "false"} & {*map(str.lower, c.words)}
         else np.where(c.missing, np.nan, np.array(c.all_texts(), object))

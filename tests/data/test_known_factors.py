@@ -6,8 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import bmfjax
+from bmfjax import cli
 from bmfjax.data import InputError
 from bmfjax.data.anchors import Anchors, check_bits, check_weights, load_anchors, read_anchors
+from bmfjax.data.attributes import load_attributes
 from bmfjax.families import ask
 
 COLUMNS = ("corn", "olive", "palm", "rice")
@@ -133,6 +136,33 @@ def test_a_file_says_the_same(tmp_path):
     np.testing.assert_array_equal(read_anchors(found, COLUMNS).values, EXPECTED)
     TABLE.to_csv(path.with_suffix(".tsv"), sep="\t", na_rep="NA")
     pd.testing.assert_frame_equal(load_anchors(path.with_suffix(".tsv")), found[::-1])
+
+
+@pytest.mark.parametrize("data", ["m.csv", "m.npz"])
+@pytest.mark.parametrize(("decimal", "numbers"), [(",", [1.234, 2]), (".", [1234, 2])])
+def test_the_command_line_says_how_files_beside_the_data_are_read(
+    tmp_path, monkeypatch, data, decimal, numbers, capsys
+):
+    bmfjax.data.save(tmp_path / "m.npz", bmfjax.BinaryMatrix(np.eye(2), column_names=["a", "é"]))
+    (tmp_path / "m.csv").write_text("a,\xe9\n1,0\n0,1\n", "latin-1")
+    path = tmp_path / "known.csv"
+    path.write_text("column;x\na;1,234\n\xe9;2\n", "latin-1")
+    for read in (load_anchors, load_attributes):
+        with pytest.raises(InputError, match=r"say decimal=',' or decimal='.' \(--decimal\)"):
+            read(path, encoding="latin-1")
+    found = {}
+
+    def ask(data, *_, **given):
+        found.update(given)
+        raise InputError("enough")
+
+    monkeypatch.setattr("bmfjax.families.ask", ask)
+    files = ["--anchors", str(path), "--row-attributes", str(path)]
+    how = ["--decimal", decimal, "--encoding", "latin-1"]
+    assert cli.main(["fit", str(tmp_path / data), *files, *how]) == 2
+    assert capsys.readouterr().err.endswith("enough\n")
+    for table in (found["anchors"], found["row_attributes"]):
+        assert list(table.index) == ["a", "é"] and table["x"].tolist() == numbers
 
 
 @pytest.mark.parametrize(

@@ -56,17 +56,20 @@ def read_text(path, kind, asked: Asked) -> Found:
     return found._replace(notes=(*found.notes, *lines.notes))
 
 
-def read_named_lines(path, what: str, fields: str) -> tuple[list[str], list[Column]]:
+def read_named_lines(
+    path, what: str, fields: str, *, decimal="auto", encoding=None
+) -> tuple[list[str], list[Column]]:
     """Read a file whose first line names columns, and whose lines begin with their names.
 
     `what` the table is of, and the `fields` of a line, are for messages.
     """
+    asked = Asked.of(header=True, decimal=decimal)
     path = Path(path)
     with reading(path):
         if not path.is_file():
             raise InputError(f"there is no such file; give a table of {what}")
-        lines = Sheet(path) if path.suffix.lower() == ".xlsx" else lines_of(path)
-        named, *columns = tables.table_of_lines(list(lines), REAL, Asked(header=True)).columns
+        lines = Sheet(path) if path.suffix.lower() == ".xlsx" else lines_of(path, encoding)
+        named, *columns = tables.table_of_lines(list(lines), REAL, asked).columns
         if not columns:
             raise InputError(f"it has 1 field a line; give {fields}")
     return named.all_texts(), columns
