@@ -490,6 +490,8 @@ def test_items_of_baskets_may_be_numbers(tmp_path):
         data = load(written(tmp_path, text, "t.basket"))
         assert data.column_names == ("1", "2", "3", "5")
         assert data.dense(int).tolist() == [[1, 1, 1, 0], [0, 1, 0, 0], [1, 0, 0, 1]]
+    for name in ("u.basket", "u.dat"):  # an item that every line has
+        assert load(written(tmp_path, "0 1 5\n0 1 7\n", name)).column_names == tuple("0157")
 
 
 @pytest.mark.parametrize(

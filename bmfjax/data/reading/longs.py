@@ -182,7 +182,7 @@ def check_items(head) -> None:
     if len({len(line) for line in head}) != 1 or len(head[0]) < 2:
         return
     body, other = head[1:] or head, ""
-    if any(pair_of(Column.of_texts("", cells)) for cells in list(zip(*body, strict=True))[1:]):
+    if all(pair_of(Column.of_texts("", cells)) for cells in list(zip(*body, strict=True))[1:]):
         other = "table"
     elif len(head[0]) == 2 and not are_ids(itertools.chain(*head)):
         may_be = {_layout_of_few(["user", "item"], lines, BINARY) for lines in (head, body)}
