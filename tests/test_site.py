@@ -251,6 +251,28 @@ def test_every_page_is_in_the_contents():
     assert {path.stem for path in pages.pages()} - {"index"} <= listed
 
 
+def test_every_page_of_the_guide_has_a_picture():
+    """And each picture is one that the script draws, is small, and is shown."""
+    parts = re.findall(
+        r":caption: (\w.*)\n\n((?:[a-z][\w/-]*\n)+)", (DOCS / "index.md").read_text()
+    )
+    guide = [name for caption, names in parts if caption != "Reference" for name in names.split()]
+    shown = {
+        name: dict(re.findall(r"!\[[^\]]{10,}\]\(((?:pictures/)?([\w.-]+))\)", path.read_text()))
+        for name, path in ((path.stem, path) for path in pages.pages())
+    }
+    assert len(guide) > 15 and [name for name in guide if not shown[name]] == []
+    drawn = script("pictures")
+    names = {f"{name}.png" for name in (*drawn.PICTURES, *drawn.SHEETS)}
+    names |= {f"{name}.svg" for name in drawn.SINGLE}
+    assert {name for found in shown.values() for name in found.values()} == {
+        *names,
+        f"{drawn.FIRST}.svg",
+    }
+    assert {path.name for path in drawn.FOLDER.iterdir()} == names
+    assert max(path.stat().st_size for path in drawn.FOLDER.iterdir()) < 60_000
+
+
 @pytest.mark.parametrize("package", ["bmfjax", *(f"bmfjax.{name}" for name in PACKAGES)])
 def test_every_public_name_is_on_its_page(package):
     page = (DOCS / "api" / f"{package.rpartition('.')[2]}.rst").read_text()
