@@ -18,7 +18,7 @@ SURE = (".shape", ".num_missing", ".tolist()", "again.verdict == fit.verdict", "
 #: Parts of code whose words depend on how the run went.
 JUDGED = (
     ".verdict", ".check(", ".modes", ".tiles(", ".rank_probabilities", "compare(", "print(ranks)",
-    "votes[fit",
+    "votes[fit", ".held_out",
 )  # fmt: skip
 _SAYING = (
     "verdict", "comparison", "report/factors.py", "posterior", "diagnostics/trust.py",
