@@ -195,6 +195,24 @@ def _score(case: dict | None, figure: str, digits: int) -> str:
     return with_error(case[figure]["mean"], case[figure]["standard_error"], digits)
 
 
+@page("recommend_speed", "What does a recommendation for every user cost?")
+def recommend_speed(records: Records):
+    (record,) = records.values()
+    found = record["figures"]
+    yield (
+        f"The {found['best']} best of {found['items']:,} items for each of {found['users']:,} "
+        f"users, of whom {found['ratings']:,} ratings are known: rank {found['rank']}, "
+        f"{found['draws']:,} draws. Seconds of the processor."
+    )
+    yield table(
+        ["call", "seconds", "lines"],
+        [
+            [name, number(one["cpu_seconds"], 2), one["lines"]]
+            for name, one in found["calls"].items()
+        ],
+    )
+
+
 @page("logistic_recall", "Which zeros would become ones?", "logistic_recall_*")
 def logistic_recall(records: Records):
     yield (
