@@ -32,9 +32,9 @@ class Bounds(NamedTuple):
 #: four chains of which one or two are 0.2 from the others has a standard error of about 0.05.
 WIDE = Bounds(RHAT_USABLE, ESS_PER_CHAIN / 2, 4.0 * ACCURATE, 2.0 * ACCURATE, SLIGHT)
 TIGHT = Bounds(RHAT_GOOD, ESS_PER_CHAIN, ACCURATE, ACCURATE, 0.0)
-#: What the log joint density of factors that all chains found may be slow by. An R-hat of 1.2, of
-#: halves of chains, goes with 4.5 effective draws a chain (Vats and Knudson 2021). Of fewer R-hat
-#: itself is by chance.
+#: How slow the log joint density of factors that all chains found may be. An R-hat of 1.2, of
+#: halves of chains, goes with 4.5 effective draws a chain (Vats and Knudson 2021). With fewer draws
+#: R-hat itself is by chance.
 SLOW = WIDE._replace(rhat=RHAT_SLOW, ess=5.0)
 
 
