@@ -1,5 +1,6 @@
 """Known factors: the forms in which they are given, and what is refused."""
 
+import importlib
 import re
 
 import numpy as np
@@ -156,6 +157,9 @@ def test_the_command_line_says_how_files_beside_the_data_are_read(
         found.update(given)
         raise InputError("enough")
 
+    # Modules that take it by its name, and are imported late, must have the true one.
+    for late in ("bmfjax.fitting", "bmfjax.comparison.ranks"):
+        importlib.import_module(late)
     monkeypatch.setattr("bmfjax.families.ask", ask)
     files = ["--anchors", str(path), "--row-attributes", str(path)]
     how = ["--decimal", decimal, "--encoding", "latin-1"]
