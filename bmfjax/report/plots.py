@@ -10,6 +10,7 @@ from bmfjax.data.blocks import spaced
 from bmfjax.report.section import Section, image, section
 from bmfjax.report.style import (
     COLOURS,
+    DARK_SHADE,
     DASHED,
     EDGE,
     SHADE,
@@ -144,7 +145,8 @@ def draw_traces(panels, fit, names, run: str = "chain", phase: str = "warm-up") 
             axes.plot(steps, chain, color=COLOURS[c % len(COLOURS)], linewidth=0.7, alpha=0.8,
                       label=f"{run} {c + 1}")  # fmt: skip
         if warmup:
-            axes.axvspan(0, min(warmup, total), color=SHADE, zorder=0, linewidth=0)
+            shade = SHADE if np.mean(axes.get_facecolor()[:3]) > 0.5 else DARK_SHADE
+            axes.axvspan(0, min(warmup, total), color=shade, zorder=0, linewidth=0)
         heading(axes, TRACES[name] if name in fit.trace else "Noise precision (kept draws)")
         tidy(axes, "y")
         axes.ticklabel_format(axis="y", useOffset=False)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LEVELS = 64
 #: Colours that follow a dark page, by the variable of `page.css` that takes their place.
 INK, GRID, SHADE, PAPER = "#1d2433", "#d9dde5", "#eceef3", "#ffffff"
+#: The shade on a dark ground, as of a style sheet of the user.
+DARK_SHADE = "#333a48"
 THEMED = {INK: "ink", "#000000": "ink", GRID: "line", SHADE: "shade", PAPER: "page"}
 EDGE = "#8d94a3"
 #: Text on the colours of a scale, which is the same on any page.

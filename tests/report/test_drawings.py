@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import matplotlib
+import matplotlib.style
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -10,7 +11,7 @@ from matplotlib.figure import Figure
 import bmfjax
 from bmfjax.posterior.model_check import BINARY, COUNTS
 from bmfjax.report import drawings, factors, overview, plots
-from bmfjax.report.style import _FONT, colour_scale
+from bmfjax.report.style import _FONT, DARK_SHADE, colour_scale
 from tests.shared_fits import davis
 from tests.test_cells import data_of, fit_of
 
@@ -68,6 +69,9 @@ def test_panels_of_a_new_figure_are_returned():
     panels = plot.matrix()
     assert len(panels) == 3 and len({panel.figure for panel in panels}) == 1
     assert len(plot.traces()) == len(plots.traced(davis()))
+    with matplotlib.style.context("dark_background"):
+        shade = plot.traces()[0].patches[0].get_facecolor()[:3]
+    assert shade == matplotlib.colors.to_rgb(DARK_SHADE)
     assert plot.traces(of="errors").get_title("left") == plots.TRACES["errors"]
 
 
