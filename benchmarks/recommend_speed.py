@@ -1,8 +1,7 @@
 """What does a recommendation for every user cost?
 
 Ratings of planted factors are fitted by a short run, and `Fit.recommend` then chooses the best
-items of every user, and those of one. Seconds are of the processor, in a process that has compiled
-nothing before.
+items of every user, and those of one. Nothing of it is compiled; users are shared between threads.
 
     python benchmarks/recommend_speed.py
 """
@@ -32,11 +31,12 @@ def planted(seed: int = 0) -> bmfjax.Ratings:
     return bmfjax.Ratings(user, item, stars, shape=(USERS, ITEMS))
 
 
-def seconds(work) -> tuple[float, int]:
-    """Return the processor seconds of a call, and how many lines it returned."""
-    began = time.process_time()
+def measured(work) -> dict:
+    """Return seconds of a call, of the processor and of the clock, and the lines it returned."""
+    began, cpu_began = time.perf_counter(), time.process_time()
     lines = len(work())
-    return time.process_time() - began, lines
+    cpu, passed = time.process_time() - cpu_began, time.perf_counter() - began
+    return {"cpu_seconds": cpu, "seconds": passed, "lines": lines}
 
 
 def main() -> None:
@@ -55,8 +55,7 @@ def main() -> None:
         "one user": lambda: fit.recommend(0, k=BEST),
     }
     for name, call in calls.items():
-        cpu, lines = seconds(call)
-        figures["calls"][name] = {"cpu_seconds": cpu, "lines": lines}
+        figures["calls"][name] = measured(call)
         print(name, figures["calls"][name], flush=True)
     print(write_record("recommend_speed", figures))
 

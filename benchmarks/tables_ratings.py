@@ -202,12 +202,12 @@ def recommend_speed(records: Records):
     yield (
         f"The {found['best']} best of {found['items']:,} items for each of {found['users']:,} "
         f"users, of whom {found['ratings']:,} ratings are known: rank {found['rank']}, "
-        f"{found['draws']:,} draws. Seconds of the processor."
+        f"{found['draws']:,} draws."
     )
     yield table(
-        ["call", "seconds", "lines"],
+        ["call", "seconds", "of the processor", "lines"],
         [
-            [name, number(one["cpu_seconds"], 2), one["lines"]]
+            [name, number(one["seconds"], 2), number(one["cpu_seconds"], 2), one["lines"]]
             for name, one in found["calls"].items()
         ],
     )
