@@ -40,7 +40,8 @@ def measured(work) -> dict:
 
 
 def main() -> None:
-    parse(argparse.ArgumentParser(description=__doc__.split("\n")[0]))
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parse(parser)
     fit = bmfjax.fit(
         planted(), bmfjax.PMF(RANK), num_chains=CHAINS, num_warmup=50, num_samples=DRAWS,
         progress=False,
