@@ -9,6 +9,8 @@ import scipy.sparse as sp
 import bmfjax
 from bmfjax.cli import main
 from bmfjax.families import FAMILIES, ask, boolean
+from bmfjax.infer.mcmc import ormachine, smc, variants
+from bmfjax.infer.mcmc.kernel import arguments_of
 from bmfjax.specs.base import Model, Sampler
 from bmfjax.specs.default import BITS, MESH, MOST_WORK, RULE, WEIGHTS, default_model
 from tests.test_cells import data_of
@@ -245,3 +247,20 @@ def test_a_start_that_is_given_is_kept():
     found = plan_of(problem)
     assert found.init.startswith("given, ") and found.options["num_anneal"] == 0
     assert problem.init["usage"].dtype == bool
+
+
+BOOLEAN = ("ormachine", "ormachine-effects", "deep-ormachine", "one-hot", "hamming")
+
+
+@pytest.mark.parametrize(
+    ("model", "sampler"),
+    [("ormachine", "smc"), *((m, "gibbs") for m in BOOLEAN)],
+)
+def test_an_argument_of_a_model_that_its_density_does_not_take_is_refused(
+    model, sampler, monkeypatch
+):
+    problem = ask(data_of(model), 2, sampler, model=model)
+    for home in (ormachine, smc, variants):
+        monkeypatch.setattr(home, "arguments_of", lambda *of: arguments_of(*of) | {"unread": 1.0})
+    with pytest.raises(TypeError, match="unread"):
+        problem.chains()

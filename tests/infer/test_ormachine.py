@@ -189,7 +189,7 @@ def test_priors_are_read_from_the_model():
         "rank": 2, "usage": dist.Beta(2.0, 3.0), "basis": np.full((4, 2), 0.25),
         "flip_rate": 0.1, "num_rates": 1,
     }  # fmt: skip
-    density, given = boolean_density(arguments, (5, 4))
+    density, given = boolean_density((5, 4), **arguments)
     assert density.usage.beta == (2.0, 3.0)
     np.testing.assert_allclose(given["basis_log_odds"], np.log(1 / 3) * np.ones((2, 4)), rtol=1e-6)
     assert density.flip_rate.value == 0.1

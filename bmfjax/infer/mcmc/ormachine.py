@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -190,13 +191,12 @@ class OrMachineGibbs(AlgorithmKernel):
         On a `mesh` each device along the rows has its own blocks, unless a matrix is summed out.
         """
         arguments = self._checked(arguments_of(ormachine_model, self._model, args, kwargs))
-        data = arguments["data"]
-        shape = tuple(data.shape) if hasattr(data, "shape") else np.shape(data)
-        density, given = boolean_density(arguments, shape, self._rule)
+        data, observed, shape = matrix_of(arguments)
+        density, given = boolean_density(shape, **arguments, rule=self._rule)
         spread = num_shards(mesh) > 1 and not self._collapsed
         whole = None
         if not spread or self._moves:
-            whole = boolean_data(data, arguments["observed"])._replace(**given)
+            whole = boolean_data(data, observed)._replace(**given)
         packed = whole
         if self._collapsed:
             packed = merge_lines(packed, sides_of(density.shape, "longer"))
@@ -205,7 +205,7 @@ class OrMachineGibbs(AlgorithmKernel):
             kind = jnp.result_type(float)
             packed = packed._replace(solutions=jax.tree.map(lambda a: jnp.asarray(a, kind), known))
         if spread:
-            packed = boolean_data(data, arguments["observed"], mesh)
+            packed = boolean_data(data, observed, mesh)
             packed = packed._replace(**given, whole=whole)
         if mesh is not None:
             packed = place_whole(packed, mesh)
@@ -310,15 +310,17 @@ def moves_of(update: str) -> tuple[str, ...]:
     return tuple(COLLAPSED_MOVES if update == "collapsed" else MOVES)
 
 
-def boolean_density(arguments: dict, shape, rule: str = "sample") -> tuple[BooleanDensity, dict]:
+def boolean_density(
+    shape, *, rank, usage=None, basis=None, flip_rate=None, num_rates=1, anchors=None,
+    presence_prior=None, rule: str = "sample",
+) -> tuple[BooleanDensity, dict]:  # fmt: skip
     """Return the density of `ormachine` called with these arguments, and log odds of single bits.
 
     The prior log odds are `usage_log_odds` and `basis_log_odds`, (rank, line), where they are
     given, for `PackedData`.
     """
-    rank, priors, given = arguments["rank"], {}, {}
-    for site, size in zip(("usage", "basis"), shape, strict=True):
-        given_prior = arguments[site]
+    priors, given = {}, {}
+    for site, size, given_prior in zip(("usage", "basis"), shape, (usage, basis), strict=True):
         if given_prior is None:  # to make a distribution of NumPyro compiles programs
             priors[site] = BitPrior()
             continue
@@ -333,21 +335,27 @@ def boolean_density(arguments: dict, shape, rule: str = "sample") -> tuple[Boole
             with np.errstate(divide="ignore"):
                 odds = np.log(prior) - np.log1p(-prior)
             given[f"{site}_log_odds"] = jnp.asarray(odds.T, jnp.result_type(float))
-    known = resolve_known_bits(arguments.get("anchors"), arguments["basis"], (shape[1], rank))
+    known = resolve_known_bits(anchors, basis, (shape[1], rank))
     if known is not None:
         given["basis_log_odds"] = jnp.asarray(known_log_odds(known).T, jnp.result_type(float))
-    if (presence := arguments.get("presence_prior")) is not None:
-        learned = priors["usage"].beta
-        presence = resolve_presence(presence, dist.Beta(*learned) if learned else None, "usage")
+    if presence_prior is not None:
+        learned = priors["usage"].beta and dist.Beta(*priors["usage"].beta)
+        presence = resolve_presence(presence_prior, learned, "usage")
         beta = (float(presence.concentration1), float(presence.concentration0))
         priors["usage"] = priors["usage"]._replace(presence=beta)
-    num_rates = arguments["num_rates"]
-    rate = resolve_flip_rate(arguments["flip_rate"], num_rates)
+    rate = resolve_flip_rate(flip_rate, num_rates)
     if isinstance(rate, dist.Distribution):
         flip = FlipRatePrior(num_rates, rate.concentration1, rate.concentration0, rule)
     else:
         flip = FlipRatePrior(num_rates, value=rate)
     return BooleanDensity(tuple(shape), rank, priors["usage"], priors["basis"], flip), given
+
+
+def matrix_of(arguments: dict) -> tuple[Any, Any, tuple[int, int]]:
+    """Take the data of a model, what is observed and the shape out of its arguments."""
+    data, observed = arguments.pop("data"), arguments.pop("observed")
+    del arguments["shape"]
+    return data, observed, tuple(data.shape) if hasattr(data, "shape") else np.shape(data)
 
 
 def known_log_odds(known) -> np.ndarray:

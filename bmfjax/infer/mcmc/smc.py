@@ -11,7 +11,7 @@ from jax import lax, random
 
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.kernel import arguments_of
-from bmfjax.infer.mcmc.ormachine import boolean_data, boolean_density
+from bmfjax.infer.mcmc.ormachine import boolean_data, boolean_density, matrix_of
 from bmfjax.kernels.base import Algorithm, State
 from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, draw_summed, log_marginal
 from bmfjax.kernels.boolean.density import draw_whole_prior
@@ -98,15 +98,14 @@ class OrMachineSMC:
         arguments = arguments_of(ormachine_model, self._model, args, kwargs)
         if arguments is None:
             raise InputError("OrMachineSMC samples bmfjax.models.ormachine and no other model")
-        data = arguments["data"]
-        shape = tuple(data.shape) if hasattr(data, "shape") else np.shape(data)
-        density, given = boolean_density(arguments, shape)
+        data, observed, shape = matrix_of(arguments)
+        density, given = boolean_density(shape, **arguments)
         if density.usage.presence is not None:
             raise InputError(
                 "presence_prior says that some factors may not be there, and OrMachineSMC takes "
                 "all to be; take OrMachineGibbs"
             )
-        packed = boolean_data(data, arguments["observed"])._replace(**given)
+        packed = boolean_data(data, observed)._replace(**given)
         packed = merge_lines(packed, sides_of(density.shape, "longer"))
         moves = WHOLE_FACTORS if density.rank > 1 else ()
         collapsed = collapsed_ormachine(density, walks=WALKS, moves=moves, from_prior=False)

@@ -20,7 +20,7 @@ from bmfjax.data import BinaryMatrix
 from bmfjax.data.checks import one_of, whole
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, arguments_of
-from bmfjax.infer.mcmc.ormachine import boolean_data, boolean_density
+from bmfjax.infer.mcmc.ormachine import boolean_data, boolean_density, matrix_of
 from bmfjax.kernels.base import State
 from bmfjax.kernels.boolean.bits import MAX_JOINT, gibbs, joint, metropolis
 from bmfjax.kernels.boolean.words import pack_last_axis, unpack_last_axis
@@ -155,20 +155,17 @@ class EffectsGibbs(VariantKernel):
         return self.bind_packed(i, j, data.dense()[i, j] > 0.5)
 
     def _of(self, arguments):
-        prior = effects.EffectsPrior(
-            tuple(arguments["effect_precision"]), arguments["intercept_sd"],
-            arguments["dispersion_rate"], tuple(arguments["density"]),
-        )  # fmt: skip
-        places = [arguments[name] for name in ("rows", "columns", "values")]
+        names = ("rows", "columns", "values", "shape", "rank", "effects", "data")
+        *places, shape, rank, sides, _ = map(arguments.pop, names)
+        precision, density = map(tuple, map(arguments.pop, ("effect_precision", "density")))
+        prior = effects.EffectsPrior(precision, density=density, **arguments)
         if any(isinstance(a, jax.core.Tracer) for a in places):
             raise InputError(
                 f"{type(self).__name__} sorts the observed entries and needs to know them; leave "
                 "jit_model_args out"
             )
-        data = observed_entries(*map(np.asarray, places), tuple(arguments["shape"]))
-        algorithm = effects.ormachine_effects(
-            arguments["rank"], effects=arguments["effects"], prior=prior
-        )
+        data = observed_entries(*map(np.asarray, places), tuple(shape))
+        algorithm = effects.ormachine_effects(rank, effects=sides, prior=prior)
 
         def describe(info, state: State, data: ObservedEntries, inverse_temperature=1.0):
             likelihood = effects.log_likelihood(state.position, data)
@@ -182,9 +179,7 @@ class EffectsGibbs(VariantKernel):
             algorithm, dict, packed,
             lambda state, data: effects.log_likelihood(state.position, data), describe=describe,
         )  # fmt: skip
-        start = functools.partial(
-            effects.position_from, shape=data.shape, effects=arguments["effects"]
-        )
+        start = functools.partial(effects.position_from, shape=data.shape, effects=sides)
         return BoundAlgorithm(tempered, data, unconstrain=start), observe
 
 
@@ -254,7 +249,7 @@ class DeepOrMachineGibbs(VariantKernel):
         return sample, seen["log_joint"], {n: seen[n] for n in self._statistics}
 
     def _of(self, arguments):
-        density, data = deep_density(arguments)
+        density, data = deep_density(*matrix_of(arguments), **arguments)
         initial = None
         if self._num_start:
             joining = 4 * self._num_start
@@ -278,33 +273,28 @@ class DeepOrMachineGibbs(VariantKernel):
         return BoundAlgorithm(tempered, data, unconstrain=start), packed
 
 
-def deep_density(arguments: dict) -> tuple[deep.DeepDensity, deep.PackedData]:
+def deep_density(
+    matrix, observed, shape, *, ranks, usage, basis, flip_rate, num_rates
+) -> tuple[deep.DeepDensity, deep.PackedData]:
     """Return the density of `deep_ormachine` called with these arguments, and its data."""
-    matrix = arguments["data"]
-    rows, columns = matrix.shape if hasattr(matrix, "shape") else np.shape(matrix)
-    ranks = deep.layer_ranks(arguments["ranks"])
-    basis_priors = of_layers(arguments["basis"], "basis", len(ranks))
-    rates = of_layers(arguments["flip_rate"], "flip_rate", len(ranks))
+    rows, columns = shape
+    ranks = deep.layer_ranks(ranks)
+    basis_priors = of_layers(basis, "basis", len(ranks))
+    rates = of_layers(flip_rate, "flip_rate", len(ranks))
     layers, odds = [], []
     for number, (below, rank) in enumerate(zip((columns, *ranks), ranks, strict=False), 1):
         is_top = number == len(ranks)
         one, given = boolean_density(
-            {
-                "rank": rank,
-                "usage": arguments["usage"] if is_top else None,
-                "basis": basis_priors[number],
-                "flip_rate": rates[number],
-                "num_rates": arguments["num_rates"],
-            },
-            (rows, below),
-        )
+            (rows, below), rank=rank, usage=usage if is_top else None, basis=basis_priors[number],
+            flip_rate=rates[number], num_rates=num_rates,
+        )  # fmt: skip
         layers.append(one)
         odds.append(given)
     density = deep.DeepDensity(
-        (rows, columns), ranks, layers[-1].usage,
+        shape, ranks, layers[-1].usage,
         tuple(one.basis for one in layers), tuple(one.flip_rate for one in layers),
     )  # fmt: skip
-    data = boolean_data(matrix, arguments["observed"])
+    data = boolean_data(matrix, observed)
     return density, data._replace(
         usage_log_odds=odds[-1].get("usage_log_odds"),
         basis_log_odds=tuple(given.get("basis_log_odds") for given in odds),
@@ -366,7 +356,7 @@ class OneHotGibbs(VariantKernel):
     _statistics = ("errors",)
 
     def _of(self, arguments):
-        density, data = one_hot_density(arguments)
+        density, data = one_hot_density(*matrix_of(arguments), **arguments)
         columns = density.shape[1]
         likelihood = one_hot.log_likelihood(density)
 
@@ -386,20 +376,20 @@ class OneHotGibbs(VariantKernel):
         return BoundAlgorithm(tempered, data, unconstrain=start), observe
 
 
-def one_hot_density(arguments: dict) -> tuple[one_hot.OneHotDensity, one_hot.OneHotData]:
+def one_hot_density(
+    matrix, observed, shape, *, rank, weights, **of_bits
+) -> tuple[one_hot.OneHotDensity, one_hot.OneHotData]:
     """Return the density of `one_hot_machine` called with these arguments, and its data."""
-    matrix, rank = arguments["data"], arguments["rank"]
-    shape = tuple(matrix.shape) if hasattr(matrix, "shape") else np.shape(matrix)
-    weights, concentration = arguments["weights"], None
+    concentration = None
     if weights is None:  # to make a distribution of NumPyro compiles programs
         concentration = (1.0,) * rank
     else:
         weights = resolve_cluster_prior(weights, (shape[0], rank))
         if isinstance(weights, dist.Dirichlet):
             concentration = tuple(np.asarray(weights.concentration, float).tolist())
-    one, given = boolean_density(arguments | {"usage": None}, shape)
+    one, given = boolean_density(shape, rank=rank, **of_bits)
     density = one_hot.OneHotDensity(shape, rank, concentration, one.basis, one.flip_rate)
-    data = boolean_data(matrix, arguments["observed"])._replace(**given)
+    data = boolean_data(matrix, observed)._replace(**given)
     log_weights = None if concentration is not None else one_hot.log_weights_of(weights)
     return density, one_hot.OneHotData(data, log_weights)
 
@@ -439,7 +429,7 @@ class HammingGibbs(VariantKernel):
     _statistics = ("errors",)
 
     def _of(self, arguments):
-        density, data = hamming_density(arguments)
+        density, data = hamming_density(*matrix_of(arguments), **arguments)
 
         def describe(info, state: State, data, inverse_temperature=1.0):
             return hamming.info_of(density, state.position, data)
@@ -458,18 +448,18 @@ class HammingGibbs(VariantKernel):
         return BoundAlgorithm(tempered, data, unconstrain=start), observe
 
 
-def hamming_density(arguments: dict) -> tuple[hamming.HammingDensity, hamming.PackedData]:
+def hamming_density(
+    matrix, observed, shape, *, rank, usage, basis, dispersion
+) -> tuple[hamming.HammingDensity, hamming.PackedData]:
     """Return the density of `hamming_machine` called with these arguments, and its data."""
-    matrix, prior = arguments["data"], arguments["dispersion"]
-    shape = tuple(matrix.shape) if hasattr(matrix, "shape") else np.shape(matrix)
-    dispersion = hamming.DispersionPrior()
-    if prior is not None:
-        prior = resolve_dispersion(prior)
+    strength = hamming.DispersionPrior()
+    if dispersion is not None:
+        prior = resolve_dispersion(dispersion)
         learned = isinstance(prior, dist.Distribution)
-        dispersion = hamming.DispersionPrior(
-            **({"log_prob": prior.log_prob} if learned else {"value": prior})
+        strength = strength._replace(
+            **{"log_prob": prior.log_prob} if learned else {"value": prior}
         )
-    one, given = boolean_density(arguments | {"flip_rate": None, "num_rates": 1}, shape)
-    data = boolean_data(matrix, arguments["observed"])._replace(**given)
-    density = hamming.HammingDensity(shape, arguments["rank"], one.usage, one.basis, dispersion)
+    one, given = boolean_density(shape, rank=rank, usage=usage, basis=basis)
+    data = boolean_data(matrix, observed)._replace(**given)
+    density = hamming.HammingDensity(shape, rank, one.usage, one.basis, strength)
     return density, hamming.with_mask(data, shape)
