@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 
 import jax
-from tables import RESULTS, write_pages
+
+from benchmarks.tables import RESULTS, place_of, write_pages
 
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "arviz", "numpy", "scipy")
 
@@ -43,7 +44,7 @@ def _command() -> str:
             del words[place : place + 2]
     # Files are named, not where they lie on this machine.
     words = [Path(w).name if Path(w).is_absolute() else w for w in words]
-    return shlex.join(["python", "benchmarks/" + Path(sys.argv[0]).name, *words])
+    return shlex.join(["python", "benchmarks/" + place_of(Path(sys.argv[0]).name), *words])
 
 
 def _asked() -> str:

@@ -11,17 +11,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import sys
 import textwrap
 from pathlib import Path
 
-import tables_accelerator
-import tables_boolean
-import tables_peers
-import tables_ratings
-import tables_relaxed
-from tables_form import PAGES, Page, Records, table
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-RESULTS = Path(__file__).parent / "results"
+from benchmarks import (
+    tables_accelerator,
+    tables_boolean,
+    tables_peers,
+    tables_ratings,
+    tables_relaxed,
+)
+from benchmarks.tables_form import PAGES, Page, Records, table
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
 #: Each registers its pages.
 BODIES = (tables_accelerator, tables_boolean, tables_peers, tables_ratings, tables_relaxed)
 
@@ -185,6 +192,18 @@ def _wrapped(block: str) -> str:
     return textwrap.fill(" ".join(block.split()), 100, break_on_hyphens=False)
 
 
+def place_of(script: str) -> str:
+    """Return where a script stands, from its name without folder."""
+    return next((p.relative_to(HERE).as_posix() for p in HERE.glob(f"*/{script}")), script)
+
+
+def command_now(command: str) -> str:
+    """Write a record's command as it is typed now: scripts move between folders."""
+    return re.sub(
+        r"(?<=benchmarks/)(?:\w+/)?(\w+\.py)", lambda found: place_of(found[1]), command, count=1
+    )
+
+
 def sources(records: Records) -> str:
     """Write where the figures come from: commands, commits, dates and devices."""
     rows = []
@@ -193,7 +212,7 @@ def sources(records: Records) -> str:
         where = f"{device.get('kind')}, {device.get('cores')} cores, {device.get('machine')}"
         commit = record.get("commit", "unknown")
         note = NOTES.get((name, commit.split()[0]), "")
-        command = f"`{record.get('command')}`"
+        command = f"`{command_now(record.get('command', ''))}`"
         rows.append([f"[{name}]({name}.json)", command, commit, record.get("date"), where, note])
     return table(["record", "command", "commit", "date", "device", "note"], rows)
 

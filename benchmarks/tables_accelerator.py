@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tables_form import Records, number, page, table
+from benchmarks.tables_form import Records, number, page, table
 
 #: The phases that time sweeps; the CPU beside the device has some of their cases.
 SWEEPS = ("boolean", "votes", "models", "blocks", "largest")

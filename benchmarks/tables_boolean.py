@@ -5,7 +5,17 @@ from __future__ import annotations
 import statistics
 
 from scipy.stats import binomtest
-from tables_form import Records, figures, listed, number, page, percent, table, with_error
+
+from benchmarks.tables_form import (
+    Records,
+    figures,
+    listed,
+    number,
+    page,
+    percent,
+    table,
+    with_error,
+)
 
 
 @page("ormachine_speed", "What does a sweep of the Boolean sampler cost?", "ormachine_speed*")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tables_form import Records, number, page, table, with_error
+from benchmarks.tables_form import Records, number, page, table, with_error
 
 #: Figures of every part: name in the record, heading, digits.
 COLUMNS = {

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import statistics
 
-from tables_form import Records, figures, listed, number, page, percent, table, with_error
+from benchmarks.tables_form import (
+    Records,
+    figures,
+    listed,
+    number,
+    page,
+    percent,
+    table,
+    with_error,
+)
 
 #: Recall at 10 of Hernandez-Lobato, Houlsby and Ghahramani (2014), section 9, on small data: their
 #: synthetic matrices, and their retail matrix; held-out ones are not the same as ours.

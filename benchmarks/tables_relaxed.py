@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from tables_form import Records, figures, number, page, table, with_error
+from benchmarks.tables_form import Records, figures, number, page, table, with_error
 
 
 @page("iasg_speed", "What does a step of IASG cost beside its matrix products?", "iasg_speed*")
@@ -389,7 +389,7 @@ def thesis_runs(records: Records):
         "basis`: means over each factor. `near 0, near 1`: shares of all draws in the first and "
         "last of 50 bins. `gradient`: mean absolute value of the mean gradient. "
         f"Runs that are still to be made: {left}. `python "
-        "benchmarks/thesis.py --work FOLDER --list` names them."
+        "benchmarks/papers/thesis.py --work FOLDER --list` names them."
     )
     for draws in sorted({row["draws"] for row in rows}):
         yield f"## {draws:,} draws"

@@ -217,7 +217,7 @@ bias(large, mode, exact_sd)
 
 # %% [markdown]
 # The seconds hold everything, programs compiled for this run included. Those come once. What a draw
-# costs after them is in `benchmarks/minibatch_regression.py`.
+# costs after them is in `benchmarks/speed/minibatch_regression.py`.
 #
 # ## In ArviZ
 #

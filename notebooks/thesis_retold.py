@@ -289,8 +289,8 @@ plt.show()
 # follow the density near a bound. Where the data fit into memory, sample exactly:
 # `bmfjax.fit(X, rank, model="relaxed")` does, with the precision learned.
 #
-# `benchmarks/thesis.py` has the thesis's own runs, on matrices of its size, and
-# `benchmarks/thesis_samplers.py` this comparison there.
+# `benchmarks/papers/thesis.py` has the thesis's own runs, on matrices of its size, and
+# `benchmarks/papers/thesis_samplers.py` this comparison there.
 
 # %%
 table["mean of entries"].astype(float).round(3)

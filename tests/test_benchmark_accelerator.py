@@ -3,11 +3,8 @@
 import importlib
 import json
 import sys
-from pathlib import Path
 
 import pytest
-
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 #: In place of the phases: finds something, and then ends, fails or hangs.
 PROGRAM = """
@@ -23,8 +20,7 @@ if name == "models": open(path, "w").write("{half")
 
 @pytest.fixture
 def accelerator(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    module = importlib.import_module("accelerator")
+    module = importlib.import_module("benchmarks.speed.accelerator")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     monkeypatch.setattr(module, "PROGRAM", program)
@@ -61,7 +57,7 @@ def test_no_phase_begins_when_the_time_is_over(accelerator, monkeypatch, tmp_pat
 
 
 def test_a_page_is_made_of_what_there_is(accelerator):
-    tables = importlib.import_module("tables")
+    tables = importlib.import_module("benchmarks.tables")
     sweep = {
         "sweep_ms": 1.5, "sweep_ms_quickest": 1.25, "compile_seconds": 2.0, "blocks": [390, 320],
         "temporary_bytes": 3_000_000,

@@ -16,15 +16,14 @@ WITHOUT_JAX = {"tables", "device", "thesis_figures", "accelerator_compile"}
 
 @pytest.fixture
 def device(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.setenv("JAX_PLATFORMS", "")
     before = jax.config.jax_platforms
-    yield importlib.import_module("device")
+    yield importlib.import_module("benchmarks.device")
     jax.config.update("jax_platforms", before)
 
 
 def test_every_script_that_parses_options_takes_a_device():
-    for path in BENCHMARKS.glob("*.py"):
+    for path in BENCHMARKS.glob("**/*.py"):
         text = path.read_text()
         if "ArgumentParser(" in text and path.stem not in WITHOUT_JAX:
             assert "parse(parser)" in text and "parse_args()" not in text, path.name
@@ -46,5 +45,5 @@ def test_a_device_is_used_here_and_in_processes_that_follow(device, monkeypatch)
     monkeypatch.setattr(sys, "argv", ["script.py", "--device", "cpu"])
     assert device.parse(argparse.ArgumentParser()).device == "cpu"
     assert os.environ["JAX_PLATFORMS"] == jax.config.jax_platforms == "cpu"
-    record = importlib.import_module("record")
+    record = importlib.import_module("benchmarks.record")
     assert record._asked() == "cpu"

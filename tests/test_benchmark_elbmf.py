@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax import random
 
-from benchmarks.elbmf import elastic, elbmf
+from benchmarks.papers.elbmf import elastic, elbmf
 from bmfjax.data import BinaryMatrix
 from bmfjax.data.errors import InputError
 from bmfjax.optimize import Factors, Matrix

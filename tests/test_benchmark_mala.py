@@ -11,7 +11,7 @@ import scipy.stats
 from jax import lax, random
 
 import bmfjax
-from benchmarks.mala import fold, folded_log_density, reflected_mala, update_factor
+from benchmarks.calibration.mala import fold, folded_log_density, reflected_mala, update_factor
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
 from bmfjax.kernels.relaxed.data import matrix_data

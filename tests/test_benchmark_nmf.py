@@ -7,7 +7,7 @@ import pytest
 from jax import random
 from scipy.optimize import nnls
 
-from benchmarks.nmf_optimisers import multiplicative_updates, projected_gradient
+from benchmarks.agreement.nmf_optimisers import multiplicative_updates, projected_gradient
 from bmfjax.diagnostics import laurberg
 
 

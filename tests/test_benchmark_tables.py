@@ -15,9 +15,8 @@ README = BENCHMARKS / "README.md"
 
 
 @pytest.fixture
-def tables(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("tables")
+def tables():
+    return importlib.import_module("benchmarks.tables")
 
 
 def made(tables, folder):
@@ -54,25 +53,25 @@ def test_a_changed_figure_changes_the_page(tables, tmp_path):
 
 
 def test_a_script_refreshes_the_page_of_its_record(tables, tmp_path, monkeypatch):
-    write_record = importlib.import_module("record").write_record
+    write_record = importlib.import_module("benchmarks.record").write_record
     monkeypatch.setattr(sys, "argv", ["iasg_memory.py", "--output", str(tmp_path)])
     rows = [{"samples": 6000, "peak_mb": 12.3, "seconds": 4.5}]
     write_record("iasg_memory", {"rank": 3, "batch": 7, "rows": rows}, tmp_path)
     page = (tmp_path / "iasg_memory.md").read_text()
     assert "| 6,000 | 12.3 | 4.5 |" in page
-    assert "`python benchmarks/iasg_memory.py`" in page
+    assert "`python benchmarks/scale/iasg_memory.py`" in page
     assert sorted(p.name for p in tmp_path.iterdir()) == ["iasg_memory.json", "iasg_memory.md"]
 
 
 @pytest.fixture
 def papers(tables):
-    return importlib.import_module("papers")
+    return importlib.import_module("benchmarks.papers.papers")
 
 
 def test_the_page_of_the_papers_is_what_the_records_make(papers, tables):
     records = tables.read_records(RESULTS)
     text = papers.PAGE.read_text()
-    assert text == papers.text_of(records), "run python benchmarks/papers.py"
+    assert text == papers.text_of(records), "run python benchmarks/papers/papers.py"
     del records["nmf_coverage_small"]["figures"]["sets"]["small, two modes"]
     with pytest.raises(KeyError):
         papers.text_of(records)
@@ -106,16 +105,15 @@ def test_links_lead_somewhere():
     ],
 )  # fmt: skip
 def test_numbers_are_written(tables, value, digits, text):
-    number = importlib.import_module("tables_form").number
+    number = importlib.import_module("benchmarks.tables_form").number
     assert number(value, digits) == text
 
 
 def test_the_readme_names_every_script_and_page(tables):
     text = README.read_text()
-    tools = {"record", "device", "boolean_runs", "cell_moments", "nmf_samplers", "peers_form"}
-    tools |= {"pmf_runs"}
-    for path in BENCHMARKS.glob("*.py"):
-        if path.stem not in tools and not path.stem.startswith("tables_"):
-            assert f"`{path.name}`" in text, path.name
+    tools = {"boolean_runs", "cell_moments", "nmf_samplers", "peers_form", "pmf_runs"}
+    for path in BENCHMARKS.glob("*/*.py"):
+        if path.stem not in tools:
+            assert f"`{path.relative_to(BENCHMARKS).as_posix()}`" in text, path.name
     for path in RESULTS.glob("*.md"):
         assert f"](results/{path.name})" in text, path.name

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax.scipy.special import ndtr
 
-from benchmarks.cell_moments import cell_fits, cell_moments, expected_value
+from benchmarks.calibration.cell_moments import cell_fits, cell_moments, expected_value
 
 ROWS, COLUMNS = np.array([0, 2, 2, 1]), np.array([1, 0, 1, 1])
 

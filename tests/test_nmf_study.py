@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 
-STUDY = Path(__file__).parents[1] / "benchmarks" / "nmf_coverage.py"
+STUDY = Path(__file__).parents[1] / "benchmarks" / "agreement" / "nmf_coverage.py"
 
 
 @pytest.mark.long
@@ -19,7 +19,7 @@ def test_the_study_tells_one_solution_from_two(tmp_path, monkeypatch, x64):
     words = ["--quick", "--only", "small, two modes", "--rows", *rows, "--output", str(tmp_path)]
     monkeypatch.setenv("JAX_ENABLE_X64", "1")  # which it would set, and leave set
     monkeypatch.setattr(sys, "argv", [str(STUDY), *words])
-    monkeypatch.syspath_prepend(str(STUDY.parent))
+    monkeypatch.syspath_prepend(str(STUDY.parents[2]))  # which it would add, and leave
     plt.switch_backend("agg")
     runpy.run_path(str(STUDY), run_name="__main__")
     record = json.loads((tmp_path / "nmf_coverage.json").read_text())

@@ -1,16 +1,14 @@
 """What is counted for the pictures of the OrMachine."""
 
 import importlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 
 @pytest.fixture
-def pictures(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-    return importlib.import_module("ormachine_figures")
+def pictures():
+    return importlib.import_module("benchmarks.papers.ormachine_figures")
 
 
 def test_calibrated_means_have_no_calibration_error_and_shifted_ones_their_shift(pictures):

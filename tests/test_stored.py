@@ -4,7 +4,6 @@ import errno
 import importlib
 import shutil
 import zipfile
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -51,8 +50,7 @@ def folder(whole, tmp_path):
 )
 def test_a_flipped_bit_is_never_read_as_something_else(folder, monkeypatch, name):
     """Some bits of every file; of a part that a state vouches for, none is the same content."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-    study = importlib.import_module("flipped_bits")
+    study = importlib.import_module("benchmarks.scale.flipped_bits")
     path, rng = folder / name, np.random.default_rng(0)
     of_fit = {"data.npz": study.data_reader, "factors.npz": study.factors_reader}
     if name in of_fit:

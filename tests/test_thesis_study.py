@@ -4,25 +4,21 @@ drawn."""
 import importlib
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import bmfjax
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-
 
 @pytest.fixture
-def study(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("thesis")
+def study():
+    return importlib.import_module("benchmarks.papers.thesis")
 
 
 @pytest.fixture
 def pictures(study):
-    return importlib.import_module("thesis_figures")
+    return importlib.import_module("benchmarks.papers.thesis_figures")
 
 
 @pytest.fixture
@@ -193,7 +189,7 @@ def test_figures_are_drawn_where_their_runs_are(
 
 
 def test_a_sampler_is_held_against_the_exact_one(study):
-    samplers = importlib.import_module("thesis_samplers")
+    samplers = importlib.import_module("benchmarks.papers.thesis_samplers")
     truth = bmfjax.generate_tiles(40, 40, 3, noise=(0.0, 0.0), seed=0)
     factors = {n: np.asarray(getattr(truth, n), float) for n in ("usage", "basis")}
     mean = np.concatenate([factors[n].ravel() for n in ("usage", "basis")])

@@ -10,7 +10,7 @@ import scipy.stats
 from jax import lax, random
 
 import bmfjax
-from benchmarks.mala import fold
+from benchmarks.calibration.mala import fold
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density

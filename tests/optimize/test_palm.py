@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import random
 
-from benchmarks.elbmf import elastic_penalty, prox_elastic
+from benchmarks.papers.elbmf import elastic_penalty, prox_elastic
 from bmfjax.optimize import (
     SQUARED_ERROR,
     Factors,

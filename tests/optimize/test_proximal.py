@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.elbmf import elastic_penalty, prox_elastic
+from benchmarks.papers.elbmf import elastic_penalty, prox_elastic
 from bmfjax.optimize import binary_penalty, prox_binary
 
 # Drawn from a grid, evenly: of floats hypothesis prefers the ends.

@@ -1,0 +1,126 @@
+"""Do chains agree on a real matrix with two long sides, and do they predict better than NMF?
+
+10 % of the entries are hidden. R-hat of the log joint, the dispersion and 500 uncertain entries of
+the product, and the mean log probability of the hidden entries. Beside it a nonnegative
+factorisation of the same rank (scikit-learn; hidden entries are filled with its own product, five
+times over), whose product becomes a probability by logistic regression on its logarithm: a tenth
+of the seen entries is hidden from it too, and calibrates it. Last, the share of ones of every
+column.
+
+    python benchmarks/agreement/long_matrix.py advertisement.npz --rank 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from sklearn.decomposition import NMF
+from sklearn.linear_model import LogisticRegression
+
+import bmfjax
+from bmfjax.diagnostics import ess_bulk, split_rhat
+from bmfjax.posterior import products
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+HIDDEN, NUM_ENTRIES, ROUNDS = 0.1, 500, 5
+
+
+def log_score(probability, values) -> float:
+    """Return the mean log probability of zeros and ones."""
+    p = np.clip(probability, 1e-6, 1 - 1e-6)
+    return float(np.where(values == 1, np.log(p), np.log1p(-p)).mean())
+
+
+def nmf_probability(values, hidden, missing, rank: int, seed: int) -> np.ndarray:
+    """Return the probabilities that a calibrated nonnegative factorisation gives hidden entries."""
+    seen = ~(hidden | missing)
+    held = seen & (np.random.default_rng(seed + 1).random(values.shape) < HIDDEN)
+    known = seen & ~held
+    filled = np.where(known, values, values[known].mean())
+    for _ in range(ROUNDS):
+        model = NMF(rank, init="nndsvda", max_iter=100, random_state=seed)
+        product = model.fit_transform(filled) @ model.components_
+        filled = np.where(known, values, np.minimum(product, 1.0))
+    feature = np.log(product + 1e-3)[..., None]
+    link = LogisticRegression(C=1e6).fit(feature[held], values[held])
+    return link.predict_proba(feature[hidden])[:, 1]
+
+
+def column_probability(values, hidden, missing) -> np.ndarray:
+    """Return the share of ones among the seen entries of each column, for hidden entries."""
+    seen = ~(hidden | missing)
+    share = ((values * seen).sum(0) + 1) / (seen.sum(0) + 2)
+    return np.broadcast_to(share, values.shape)[hidden]
+
+
+def one_case(data, rank: int, seed: int = 0, keep=None, **chosen) -> dict:
+    """Fit a matrix, and predict what was hidden; `keep` is called with the fit."""
+    values = data.dense(missing=np.nan)
+    missing = np.isnan(values)
+    hidden = ~missing & (np.random.default_rng(seed).random(values.shape) < HIDDEN)
+    truth = values[hidden]
+    began = time.perf_counter(), time.process_time()
+    fit = bmfjax.fit(
+        np.where(hidden, np.nan, values), rank, seed=seed, progress=False,
+        model=bmfjax.OrMachine(num_rates=2), **chosen,
+    )  # fmt: skip
+    seconds, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
+    if keep is not None:
+        keep(fit)
+    kept = fit.usage_draws.shape[1]
+    joint, dispersion = (fit.trace[n][:, -kept:] for n in ("log_joint", "dispersion"))
+    entries, share = products.uncertain_entries(fit.usage_draws, fit.basis_draws, NUM_ENTRIES)
+    rhat = np.sort(split_rhat(entries)) if entries.size else np.array([np.nan])
+    ours = fit.predict_cells(*np.nonzero(hidden), "probability", noisy=True)
+    filled = np.where(missing, 0.0, values)
+    found = {
+        "rhat_log_joint": split_rhat(joint),
+        "rhat_dispersion": split_rhat(dispersion),
+        "rhat_entries_median": np.median(rhat),
+        "rhat_entries_99": np.quantile(rhat, 0.99, method="higher"),
+        "share_constant": 1.0 - share,
+        "ess_log_joint": ess_bulk(joint),
+        "factors_agreeing": fit.figures.factors_agreeing,
+        "log_score": log_score(ours, truth),
+        "log_score_nmf": log_score(nmf_probability(filled, hidden, missing, rank, seed), truth),
+        "log_score_columns": log_score(column_probability(filled, hidden, missing), truth),
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+    }
+    figures = {n: round(float(v), 5) if np.isfinite(v) else None for n, v in found.items()}
+    return (
+        figures
+        | {"entries": int(entries.shape[-1])}
+        | {"log_joint": [round(float(v), 1) for v in joint.mean(1)]}
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data", type=Path, help="the matrix, as for bmfjax.load")
+    parser.add_argument("--rank", type=int, default=10)
+    parser.add_argument("--warmup", type=int, help="default: that of the fit")
+    parser.add_argument("--samples", type=int, help="default: that of the fit")
+    parser.add_argument("--max-time", type=float, help="seconds of sampling; default: as above")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    steps = {"num_warmup": options.warmup, "num_samples": options.samples}
+    steps["max_time"] = options.max_time
+    steps = {n: v for n, v in steps.items() if v is not None}
+    found = one_case(bmfjax.load(options.data), options.rank, options.seed, **steps)
+    print(found)
+    name = f"long_matrix_{options.data.stem}_rank_{options.rank}"
+    print(write_record(name, steps | found, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Of which parts are handwritten digits made, by the Boolean model?
+
+MNIST (LeCun, Cortes and Burges), the 10,000 test images of 28 x 28 pixels; a pixel is a one where
+it is darker than one half. A tenth of the pixels is hidden and predicted, beside a calibrated
+nonnegative factorisation and the share of ones of each pixel (`long_matrix.py`). The picture shows
+what each factor adds: its pixels, and how many images use it.
+
+The images come from a folder with the publisher's file ``t10k-images-idx3-ubyte`` (or with
+``.gz``), or from scikit-learn's cache of openml's ``mnist_784``, which is fetched if it is not
+there.
+
+    python benchmarks/agreement/mnist.py --folder FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import sys
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from sklearn.datasets import fetch_openml
+
+from bmfjax.data import BinaryMatrix, InputError
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.agreement.long_matrix import one_case
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+NAME, SIDE, TEST = "t10k-images-idx3-ubyte", 28, 10_000
+HEADER, MAGIC = 16, 2051
+
+
+def from_folder(folder: Path) -> np.ndarray:
+    """Images (image, pixel) of the publisher's file, from 0 to 255."""
+    for path, opened in ((folder / NAME, open), (folder / f"{NAME}.gz", gzip.open)):
+        if path.is_file():
+            with opened(path, "rb") as file:
+                raw = file.read()
+            if int.from_bytes(raw[:4], "big") != MAGIC:
+                raise InputError(f"{path} is no file of images; give the publisher's")
+            return np.frombuffer(raw, np.uint8, offset=HEADER).reshape(-1, SIDE**2)
+    raise InputError(f"{folder} has no {NAME} or {NAME}.gz; give the publisher's folder")
+
+
+def from_openml() -> np.ndarray:
+    """The last 10,000 images of openml's 70,000, which are the publisher's test images."""
+    found = fetch_openml("mnist_784", version=1, as_frame=False, parser="auto")
+    return np.asarray(found.data, np.uint8)[-TEST:]
+
+
+def draw(fit, path: Path) -> None:
+    """Pixels of every factor by their probability, the most used first."""
+    used = (fit.usage > 0.5).mean(0)
+    order = np.argsort(-used)
+    figure = Figure(figsize=(10, 2.1 * -(-len(order) // 8)))
+    axes = figure.subplots(-(-len(order) // 8), 8, squeeze=False).ravel()
+    for axis in axes:
+        axis.axis("off")
+    for axis, k in zip(axes, order, strict=False):
+        axis.imshow(fit.basis[:, k].reshape(SIDE, SIDE), cmap="Blues", vmin=0, vmax=1)
+        axis.set_title(f"{100 * used[k]:.0f} %", fontsize=9)
+    figure.suptitle("Probability of each pixel in each factor, and share of the images that use it")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--folder", type=Path, help=f"with {NAME}; default: openml's, by its cache")
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--images", type=int, default=TEST, help="use only the first so many")
+    parser.add_argument("--max-time", type=float, default=180, help="seconds of sampling")
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    images = from_folder(options.folder) if options.folder else from_openml()
+    data = BinaryMatrix(images[: options.images] > 127)
+    fits = []
+    found = one_case(data, options.rank, max_time=options.max_time, keep=fits.append)
+    chosen = {n: getattr(options, n) for n in ("rank", "images", "max_time")}
+    path = write_record("mnist", chosen | found, options.output)
+    draw(fits[0], path.with_suffix(".png"))
+    print(path)
+
+
+if __name__ == "__main__":
+    main()

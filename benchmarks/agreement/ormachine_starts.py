@@ -1,0 +1,121 @@
+"""Do Boolean chains from random starts find the truth, and as well as a chain started there?
+
+The four kinds of matrix of Gonsior 2019 (512 x 512, rank 30), ten matrices of each. Every chain
+starts at factors that an annealed relaxed model found from a random start of its own, and may have
+taken over some of another (`bmfjax.infer.boolean_starts`); one more starts at the truth. Wrong
+entries against the noise-free matrix, of the posterior mean of the product cut at one half, chain
+by chain.
+
+    python benchmarks/agreement/ormachine_starts.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+import bmfjax
+from bmfjax.diagnostics import split_rhat
+from bmfjax.families.boolean import default_options
+from bmfjax.infer import ChainRun, boolean_starts
+from bmfjax.infer.boolean_start import EXCHANGE
+from bmfjax.infer.mcmc.ormachine import MOVES
+from bmfjax.kernels.boolean.density import BooleanDensity
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.gibbs import ormachine, start_from
+from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.agreement.relaxed_starts import KINDS, RANK
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+
+def one_matrix(kind: str, seed: int, options) -> dict:
+    """Chains from random starts and one from the truth, on one matrix."""
+    made = bmfjax.generate_tiles(options.size, options.size, RANK, seed=seed, **KINDS[kind])
+    began = time.perf_counter()
+    starts = boolean_starts(
+        random.key(seed), made.data, RANK, options.chains, num_exchange=options.exchange
+    )
+    seconds_start = time.perf_counter() - began
+    starts.append({"usage": made.usage, "basis": made.basis})
+    data = packed_data(made.data)
+    density = BooleanDensity(made.data.shape, RANK, flip_rate=FlipRatePrior(num_rates=2))
+    moves = [(name, MOVES[name](density)) for name in options.moves]
+    place = jax.jit(lambda s: start_from(density, data, s))
+    position = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(place, starts))
+    run = ChainRun(
+        ormachine(density, moves=moves), random.key(seed), data, num_chains=len(starts),
+        num_warmup=options.warmup, num_samples=options.samples, position=position,
+        draws={"usage": 5, "basis": 5}, trace={"log_joint": 1},
+    )  # fmt: skip
+    began = time.perf_counter()
+    run.finish()
+    joint = run.trace()["log_joint"][:, options.warmup :]
+    wrong = [wrong_entries(*chain, made.clean) for chain in zip(*bits(run), strict=True)]
+    return {
+        "errors_of_the_starts": [
+            int((np.asarray(s["usage"] @ s["basis"].T) != made.clean).sum()) for s in starts[:-1]
+        ],
+        "errors": wrong[:-1],
+        "errors_from_the_truth": wrong[-1],
+        "errors_of_the_data": int((made.data.dense() != made.clean).sum()),
+        "log_joint": [round(float(v), 1) for v in joint[:-1].mean(1)],
+        "log_joint_from_the_truth": round(float(joint[-1].mean()), 1),
+        "rhat_log_joint": round(float(split_rhat(joint[:-1])), 3),
+        "seconds_of_the_starts": round(seconds_start, 1),
+        "seconds_of_the_chains": round(time.perf_counter() - began, 1),
+    }
+
+
+def bits(run):
+    """Draws of both factors, (chain, draw, rank, lines) bool."""
+    drawn, size = run.draws(), run.state.position
+    for site in ("usage", "basis"):
+        yield np.asarray(unpack_last_axis(jnp.asarray(drawn[site]), 32 * size[site].shape[-1]))
+
+
+def wrong_entries(usage, basis, clean) -> int:
+    """Of one chain: (draw, rank, rows) and (draw, rank, columns)."""
+    rows, columns = clean.shape
+    mean = np.zeros(clean.shape)
+    for u, v in zip(usage[..., :rows], basis[..., :columns], strict=True):
+        mean += u.astype(np.float32).T @ v.astype(np.float32) > 0
+    return int(((mean >= 0.5 * len(usage)) != clean).sum())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--size", type=int, default=512)
+    parser.add_argument("--chains", type=int, default=4)
+    parser.add_argument("--warmup", type=int, default=200)
+    parser.add_argument("--samples", type=int, default=400)
+    parser.add_argument("--seeds", type=int, default=10, help="matrices of each kind")
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
+    default = default_options(512, 512, RANK)[0]["moves"]
+    parser.add_argument("--moves", nargs="*", default=list(default), choices=list(MOVES))
+    parser.add_argument("--exchange", type=int, default=EXCHANGE, help="sweeps before the start")
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    names = ("size", "chains", "warmup", "samples", "moves", "exchange")
+    table = {}
+    for seed in range(options.seeds):
+        for kind in options.kinds:
+            table[f"{kind}, {seed}"] = found = one_matrix(kind, seed, options)
+            print(kind, seed, found, flush=True)
+            settings = {n: getattr(options, n) for n in names}
+            path = write_record("ormachine_starts", {**settings, "matrices": table}, options.output)
+    print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Do chains of the exact sampler from random starts agree, and find the truth?
+
+Ten random starts on each of the four kinds of matrix of Gonsior 2019 (512 x 512, rank 30; three
+matrices of each): R-hat of the log joint density, the noise precision and the reconstruction at a
+fixed sample of entries, and wrong entries against the noise-free matrix after the library's own
+binarisation, which never sees it, beside the best threshold chosen on it.
+
+    python benchmarks/agreement/relaxed_starts.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+import time
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+import bmfjax
+from bmfjax.diagnostics import (
+    align,
+    boolean_errors,
+    most_probable_factors,
+    oracle_threshold,
+    split_rhat,
+    threshold,
+)
+from bmfjax.families.tiles import boolean_factors
+from bmfjax.infer import ChainRun, TruncatedGibbs
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+SMALL = {"index_size": 6, "pattern_size": 2}
+CLEAN, NOISY = (0.01, 0.05), (0.05, 0.15)
+KINDS = {
+    "dense clean": {"noise": CLEAN},
+    "dense noisy": {"noise": NOISY},
+    "8x8 clean": {"noise": CLEAN, **SMALL},
+    "8x8 noisy": {"noise": NOISY, **SMALL},
+}
+RANK, NUM_ENTRIES = 30, 1000
+
+
+def with_entries(algorithm, size: int):
+    """The algorithm, observing also the reconstruction at a fixed sample of entries."""
+    r = np.random.default_rng(0)
+    i, j = (jnp.asarray(r.integers(0, size, NUM_ENTRIES)) for _ in range(2))
+
+    def observe(state, info):
+        seen = algorithm.observe(state, info)
+        return {**seen, "entries": jnp.sum(seen["usage"][i] * seen["basis"][j], -1)}
+
+    return algorithm._replace(observe=observe)
+
+
+def one_matrix(kind: str, seed: int, options) -> dict:
+    """Ten starts on one matrix."""
+    made = bmfjax.generate_tiles(options.size, options.size, RANK, seed=seed, **KINDS[kind])
+    model = functools.partial(bmfjax.models.relaxed_bmf, rank=RANK)
+    bound = TruncatedGibbs(model, num_anneal=options.anneal).bind(made.data.dense())
+    thin = max(1, options.samples // 100)
+    run = ChainRun(
+        with_entries(bound.algorithm, options.size), random.key(seed), bound.data,
+        num_chains=options.chains, num_warmup=options.warmup, num_samples=options.samples,
+        draws={"usage": thin, "basis": thin, "entries": 4, "precision": 1},
+        trace={"log_joint": 1}, chunk_size=256,
+    )  # fmt: skip
+    began = time.perf_counter()
+    run.finish()
+    seconds = time.perf_counter() - began
+    drawn, joint = run.draws(), run.trace()["log_joint"][:, options.warmup :]
+    aligned = align(drawn["usage"], drawn["basis"])
+    level = joint.mean(1)
+    rhat = split_rhat(drawn["entries"])
+    return {
+        "seconds": round(seconds, 1),
+        "rhat_log_joint": round(float(split_rhat(joint)), 4),
+        "rhat_precision": round(float(split_rhat(drawn["precision"])), 4),
+        "rhat_entries_largest": round(float(np.nanmax(rhat)), 4),
+        "rhat_entries_99_percent": round(float(np.nanquantile(rhat, 0.99)), 4),
+        "log_joint_of_chains": [round(float(v)) for v in np.sort(level)[::-1]],
+        **errors(made, aligned, np.argsort(-level)),
+    }
+
+
+def errors(made, aligned, order) -> dict:
+    """Wrong entries: of all chains together, of every chain alone (best log joint first)."""
+    data, clean = made.data, made.clean
+    ones = data.dense() > 0.5
+
+    def wrong(found):
+        return int(boolean_errors(found.usage, found.basis, clean))
+
+    at_half, oracle, own = [], [], []
+    for c in order:
+        usage, basis = (f[c].mean(0, dtype=float) for f in (aligned.usage, aligned.basis))
+        best = oracle_threshold(usage, basis, clean)
+        at_half.append(int(best.error_at_half))
+        oracle.append(int(best.error))
+        cuts = (0.5, threshold(usage, basis, ones).tau)
+        own.append(wrong(most_probable_factors([(usage > t, basis > t) for t in cuts], ones)))
+    return {
+        "errors": wrong(boolean_factors(data, aligned.usage, aligned.basis)[0]),
+        "errors_of_chains": own,
+        "errors_at_half_of_chains": at_half,
+        "errors_at_best_threshold_of_chains": oracle,
+        "errors_of_the_data": int((data.dense() != clean).sum()),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--size", type=int, default=512)
+    parser.add_argument("--chains", type=int, default=10)
+    parser.add_argument("--warmup", type=int, default=1000)
+    parser.add_argument("--anneal", type=int, default=750)
+    parser.add_argument("--samples", type=int, default=2000)
+    parser.add_argument("--seeds", type=int, default=3, help="matrices of each kind")
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    table = {}
+    for kind in options.kinds:
+        for seed in range(options.seeds):
+            table[f"{kind}, {seed}"] = one_matrix(kind, seed, options)
+            print(kind, seed, table[f"{kind}, {seed}"], flush=True)
+    settings = {n: getattr(options, n) for n in ("size", "chains", "warmup", "anneal", "samples")}
+    print(write_record("relaxed_starts", {**settings, "matrices": table}, options.output))
+
+
+if __name__ == "__main__":
+    main()

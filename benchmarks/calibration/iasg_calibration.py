@@ -1,0 +1,198 @@
+"""Whether IASG has the posterior's means and standard deviations, with and without calibration.
+
+Regressions on data that scikit-learn ships (`pip install scikit-learn`), standardised, with normal
+priors: diabetes (linear, the noise learned), breast cancer, wine and digits (logistic, one class
+against the rest); and diabetes with effects of ten age groups, in two blocks with minibatches of
+their own. Held against long runs of NUTS, in the coordinates in which sites move: logarithms of
+scales. For each calibration of IASG
+
+* `ratio`: standard deviations over NUTS's, smallest, median and largest of all coordinates;
+* `mean`: largest difference of means, in standard deviations of NUTS, and `error` of the runs;
+* `theory`: largest error of the ratios that the measured curvature and noise predict, where they
+  are measured and draws are not corrected.
+
+    python benchmarks/calibration/iasg_calibration.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.infer import MCMC, NUTS
+from sklearn import datasets
+
+import bmfjax
+from bmfjax.diagnostics import ess_bulk, split_rhat
+from bmfjax.infer import ChainRun
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+CALIBRATIONS = (None, "step", "sandwich", "top-up")
+GROUPS = 10
+
+
+class Problem(NamedTuple):
+    """A model, its arguments, and the blocks in which IASG moves its sites."""
+
+    model: callable
+    data: tuple
+    blocks: tuple
+
+
+def linear(x, y):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
+    log_sigma = numpyro.sample("log_sigma", dist.Normal(0.0, 1.0))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Normal(x[i] @ beta, jnp.exp(log_sigma)), obs=y[i])
+
+
+def logistic(x, y):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Bernoulli(logits=x[i] @ beta), obs=y[i])
+
+
+def grouped(x, group, y):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
+    log_sigma = numpyro.sample("log_sigma", dist.Normal(0.0, 1.0))
+    log_scale = numpyro.sample("log_scale", dist.Normal(-1.0, 0.5))
+    normal = dist.Normal(0.0, jnp.exp(log_scale))
+    effect = numpyro.sample("effect", normal.expand([GROUPS]).to_event(1))
+    with numpyro.plate("rows", len(y)) as i:
+        mean = x[i] @ beta + effect[group[i]]
+        numpyro.sample("y", dist.Normal(mean, jnp.exp(log_sigma)), obs=y[i])
+
+
+def standardised(x):
+    """Return columns with mean 0 and standard deviation 1, after a column of ones."""
+    x = x[:, x.std(0) > 0]
+    return np.column_stack([np.ones(len(x)), (x - x.mean(0)) / x.std(0)]).astype(np.float32)
+
+
+def problems():
+    """Name and problem, one after the other."""
+    found = datasets.load_diabetes()
+    x, y = standardised(found.data), (found.target - found.target.mean()) / found.target.std()
+    y = y.astype(np.float32)
+    yield "diabetes", Problem(linear, (x, y), ((("beta", "log_sigma"), {"rows": None}),))
+    for name, load, positive in (
+        ("breast cancer", datasets.load_breast_cancer, 0),
+        ("wine", datasets.load_wine, 0),
+        ("digits", datasets.load_digits, 8),
+    ):
+        found = load()
+        data = standardised(found.data), (found.target == positive).astype(np.float32)
+        yield name, Problem(logistic, data, ((("beta",), {"rows": None}),))
+    order = np.argsort(np.argsort(x[:, 1], kind="stable"))
+    group = (order * GROUPS // len(order)).astype(np.int32)
+    blocks = (
+        (("beta", "log_sigma"), {"rows": None}),
+        (("effect", "log_scale"), {"rows": None}),
+    )
+    yield "diabetes, groups", Problem(grouped, (x[:, 2:], group, y), blocks)
+
+
+def together(draws):
+    """Return the draws (chain, draw, coordinate) of all sites."""
+    parts = [np.asarray(draws[n], np.float64) for n in sorted(draws)]
+    return np.concatenate([p.reshape(*p.shape[:2], -1) for p in parts], -1)
+
+
+def nuts(problem: Problem, samples: int, chains: int):
+    mcmc = MCMC(
+        NUTS(problem.model), num_warmup=500, num_samples=samples, num_chains=chains,
+        chain_method="sequential", progress_bar=False,
+    )  # fmt: skip
+    mcmc.run(jax.random.key(0), *map(jnp.asarray, problem.data))
+    return together(mcmc.get_samples(group_by_chain=True))
+
+
+def iasg(problem: Problem, calibration, samples: int, chains: int):
+    """Return draws, the ratios that theory predicts of them (or None), and figures."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of short windows, which are recorded
+        kernel = bmfjax.IASG(problem.model, problem.blocks, calibration=calibration)
+        bound = kernel.bind(*problem.data)
+    run = ChainRun(
+        bound.algorithm, jax.random.key(1), bound.data, num_chains=chains, num_warmup=100,
+        num_samples=samples, draws=dict.fromkeys(bound.windows, 1),
+    )  # fmt: skip
+    run.finish()
+    figures, predicted = {"window": min(bound.windows.values())}, None
+    found = run.state.calibration
+    if found is not None:
+        figures["departure"] = round(float(np.max(found.departure)), 3)
+        ratio = {n: np.asarray(v)[:1, None] for n, v in found.ratio.items()}
+        predicted = together(ratio)[0, 0]
+        figures["ratio_by_theory"] = [round(float(q(predicted)), 3) for q in (np.min, np.max)]
+    return together(run.draws()), predicted if calibration == "step" else None, figures
+
+
+def compare(draws, predicted, exact) -> dict:
+    """Return how draws (chain, draw, coordinate) differ from those of NUTS."""
+    finite = np.isfinite(draws).all((1, 2))
+    if not finite.all():
+        return {"diverged": f"{(~finite).sum()} of {len(draws)} chains"}
+    ratio = draws.std((0, 1)) / exact.std((0, 1))
+    shift = np.abs(draws.mean((0, 1)) - exact.mean((0, 1))) / exact.std((0, 1))
+    ess = ess_bulk(draws)
+    error = np.sqrt(1.0 / ess.min() + 1.0 / ess_bulk(exact).min())
+    row = {
+        "ratio": [round(float(q(ratio)), 3) for q in (np.min, np.median, np.max)],
+        "mean": round(float(shift.max()), 3),
+        "error": round(float(error), 3),
+        "ess": round(float(ess.min())),
+    }
+    if predicted is not None:
+        row["theory"] = round(float(np.abs(ratio / predicted - 1.0).max()), 3)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--samples", type=int, default=5000, help="draws of a chain")
+    parser.add_argument("--chains", type=int, default=8)
+    parser.add_argument("--only", default="", help="problems whose name holds this")
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    size = (options.samples, options.chains)
+    rows = {}
+    for name, problem in problems():
+        if options.only not in name:
+            continue
+        began = time.perf_counter()
+        exact = nuts(problem, *size)
+        rows[name] = {
+            "coordinates": exact.shape[-1],
+            "cases": len(problem.data[-1]),
+            "nuts_rhat": round(float(split_rhat(exact).max()), 3),
+            "nuts_seconds": round(time.perf_counter() - began, 1),
+        }
+        for calibration in CALIBRATIONS:
+            began = time.perf_counter()
+            draws, predicted, figures = iasg(problem, calibration, *size)
+            row = figures | compare(draws, predicted, exact)
+            row["seconds"] = round(time.perf_counter() - began, 1)
+            rows[name][str(calibration)] = row
+            print(f"{name:18} {calibration!s:9}", row, flush=True)
+    figures = {"samples": options.samples, "chains": options.chains, "rows": rows}
+    print(write_record("iasg_calibration", figures, options.output))
+
+
+if __name__ == "__main__":
+    main()

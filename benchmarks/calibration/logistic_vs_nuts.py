@@ -1,0 +1,153 @@
+"""How far is variational inference of the logistic model from its posterior?
+
+Matrices of 30 x 20 drawn from the model at rank 2 with a bias of -1. The log odds of every entry,
+which do not depend on order, sign or rotation of the factors, by NUTS (NumPyro), by batch
+variational Bayes and by draws of entries from the same start: distance of the means in standard
+deviations of NUTS, ratio of the standard deviations, and distance of the two variational fits in
+standard deviations of the batch one.
+
+On a shipped matrix, `shipped`, the exact sampler ("gibbs") takes the place of NUTS: the same of the
+probabilities and the log odds of all entries, with the seconds of both fits.
+
+    python benchmarks/calibration/logistic_vs_nuts.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from numpyro.infer import MCMC, NUTS
+from scipy.special import expit
+
+import bmfjax
+from bmfjax import models
+from bmfjax.data import BinaryMatrix
+from bmfjax.diagnostics import ess_bulk, split_rhat
+from bmfjax.variational import LogisticPrior, batch_fit, entry_sampler, stochastic
+from bmfjax.variational import posterior as lp
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+ROWS, COLUMNS, RANK, BIAS = 30, 20, 2, -1.0
+
+
+def matrix(seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(ROWS, RANK)) @ rng.normal(size=(COLUMNS, RANK)).T + BIAS
+    return (rng.random(logits.shape) < 1.0 / (1.0 + np.exp(-logits))).astype(float)
+
+
+def by_nuts(ones, seed: int, options) -> np.ndarray:
+    """Draws of the log odds, (chain, draw, entry)."""
+    mcmc = MCMC(
+        NUTS(functools.partial(models.logistic, rank=RANK)),
+        num_warmup=options.warmup,
+        num_samples=options.samples,
+        num_chains=4,
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    mcmc.run(random.key(seed), ones)
+    drawn = mcmc.get_samples(group_by_chain=True)
+    logits = jnp.einsum("cdik,cdjk->cdij", drawn["usage"], drawn["basis"])
+    logits = logits + drawn["bias"][..., None, None]
+    return np.asarray(logits.reshape(*logits.shape[:2], -1))
+
+
+def one_matrix(seed: int, options) -> dict:
+    ones, prior = matrix(seed), LogisticPrior(RANK)
+    drawn = by_nuts(ones, seed, options)
+    mean, sd = drawn.mean((0, 1)), drawn.std((0, 1))
+    values, seen = jnp.asarray(ones == 1), jnp.ones(ones.shape, bool)
+    best = None
+    for start_seed in range(options.starts):
+        start = lp.start(random.key(start_seed), ones.shape, prior, 0.0)
+        posterior, bounds = batch_fit(start, values, seen, prior=prior, num_updates=1000)
+        if best is None or bounds[-1] > best[2]:
+            best = start, posterior, bounds[-1]
+    start, posterior, bound = best
+    batch_mean, variance = (np.asarray(m).ravel() for m in lp.all_moments(posterior))
+    state = stochastic.init(start, prior)
+    chunks = int(options.draws / stochastic.CHUNK)
+    run = jax.jit(stochastic.run, static_argnames="prior")
+    state = run(random.key(seed), state, entry_sampler(BinaryMatrix(ones)), prior, chunks)
+    drawn_mean = np.asarray(lp.all_moments(state.posterior)[0]).ravel()
+    away = abs(batch_mean - mean) / sd
+    apart = abs(drawn_mean - batch_mean) / np.sqrt(variance)
+    return {
+        "nuts_rhat": _q(split_rhat(drawn), 1.0), "nuts_ess": _q(ess_bulk(drawn), 0.0),
+        "elbo": float(bound),
+        "means_apart": {"median": _q(away, 0.5), "90 %": _q(away, 0.9), "worst": _q(away, 1.0)},
+        "sd_ratio": {str(p): _q(np.sqrt(variance) / sd, p) for p in (0.1, 0.5, 0.9)},
+        "entries_drawn_apart": {"median": _q(apart, 0.5), "worst": _q(apart, 1.0)},
+    }  # fmt: skip
+
+
+def entries(fit) -> tuple[np.ndarray, np.ndarray]:
+    """Draws of the log odds of all entries, and of their probabilities: (draw, entry) each."""
+    usage, basis = fit._product_draws(*map(np.arange, fit.data.shape))
+    log_odds = np.einsum("cdik,cdjk->cdij", usage, basis)
+    log_odds = log_odds.reshape(-1, fit.data.num_rows * fit.data.num_columns)
+    return log_odds, expit(log_odds)
+
+
+def on_a_shipped_matrix(options) -> dict:
+    """Compare variational inference with the exact sampler of the same model and priors."""
+    fits = {
+        sampler: bmfjax.fit(
+            options.shipped, options.rank, model="logistic", sampler=sampler, progress=False
+        )
+        for sampler in ("batch", "gibbs")
+    }
+    approximate, exact = (entries(fits[n]) for n in ("batch", "gibbs"))
+    found = {"name": options.shipped, "rank": options.rank}
+    found |= {f"{n}_seconds": round(fit.figures.seconds, 1) for n, fit in fits.items()}
+    found |= {
+        n: fits["gibbs"].summary().attrs[n] for n in ("rhat_product", "rhat_log_joint", "verdict")
+    }
+    for name, a, b in zip(("log_odds", "probability"), approximate, exact, strict=True):
+        away = abs(a.mean(0) - b.mean(0)) / b.std(0)
+        found[name] = {
+            "sd_ratio": {str(p): _q(a.std(0) / b.std(0), p) for p in (0.1, 0.5, 0.9)},
+            "means_apart": {"median": _q(away, 0.5), "90 %": _q(away, 0.9), "worst": _q(away, 1.0)},
+        }
+    return found
+
+
+def _q(values, p: float) -> float:
+    return round(float(np.quantile(values, p)), 4)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--matrices", type=int, default=5)
+    parser.add_argument("--warmup", type=int, default=1000)
+    parser.add_argument("--samples", type=int, default=2000)
+    parser.add_argument("--starts", type=int, default=4)
+    parser.add_argument("--draws", type=float, default=3e7, help="entries drawn in a run")
+    parser.add_argument("--shipped", default="house-votes", help="matrix for the exact sampler")
+    parser.add_argument("--rank", type=int, default=2, help="of its fits")
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    figures = {n: getattr(options, n) for n in ("warmup", "samples", "starts", "draws")}
+    figures["each"] = []
+    for seed in range(options.matrices):
+        figures["each"].append(one_matrix(seed, options))
+        print(seed, figures["each"][-1], flush=True)
+    figures["shipped"] = on_a_shipped_matrix(options)
+    print(figures["shipped"], flush=True)
+    print(write_record("logistic_vs_nuts", figures, options.output))
+
+
+if __name__ == "__main__":
+    main()

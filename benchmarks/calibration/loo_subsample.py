@@ -1,0 +1,136 @@
+"""Leave-one-out of a million entries by ArviZ's `loo_subsample`, beside all of them in a stream.
+
+Simulated matrices of 1,000 x 1,000 entries, fitted by the nonnegative and by the Boolean model.
+For each
+
+* `subsample`: ``arviz.loo_subsample`` of `bmfjax.log_likelihood_fn`, which scores some entries by
+  Pareto-smoothed importance sampling and takes a mean over 100 draws for the others;
+* `stream`: the same importance sampling of every entry, a block at a time.
+
+The memory of either is the peak of the resident memory while it runs, less that before it;
+`matrix` is what a number for every draw and entry would take. `apart` is the difference of the two
+in standard errors of the subsample.
+
+Needs ArviZ 1.2 or later, and so Python 3.12 or later, and Linux.
+
+    python benchmarks/calibration/loo_subsample.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import arviz
+import numpy as np
+
+import bmfjax
+from bmfjax.diagnostics import leave_one_out
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+from benchmarks.speed.after_draws import reset_peak, resident
+
+MODELS = ("nmf", "ormachine")
+CHAINS, DRAWS = 4, 100
+BLOCK = 2_000  # entries scored at a time by the stream
+
+
+def matrix(model: str, size: int, rank: int):
+    """Return a simulated matrix (size, size)."""
+    rng = np.random.default_rng(0)
+    if model == "nmf":
+        usage, basis = (rng.gamma(0.5, size=(size, rank)) for _ in range(2))
+        return bmfjax.RealMatrix(usage @ basis.T + rng.normal(0, 0.3, (size, size)))
+    usage, basis = (rng.random((size, rank)) < 0.2 for _ in range(2))
+    values = usage.astype(int) @ basis.T.astype(int) > 0
+    return bmfjax.BinaryMatrix(values ^ (rng.random(values.shape) < 0.1))
+
+
+def measured(work):
+    """Return what `work` returns, its processor seconds, and by how many MB memory grew at most."""
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)  # what was freed earlier would hide what grows
+    before = reset_peak()
+    began = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of heavy tails
+        found = work()
+    return found, time.process_time() - began, (resident("VmHWM") - before) / 1024
+
+
+def subsample(fit, observations: int):
+    """Return the estimate by ArviZ and its two standard errors."""
+    found = arviz.loo_subsample(
+        fit.to_arviz(log_likelihood=True), observations, method="plpd", reff=1.0,
+        log_lik_fn=bmfjax.log_likelihood_fn(fit), seed=0,
+    )  # fmt: skip
+    return float(found.elpd), float(found.se), float(found.subsampling_se)
+
+
+def stream(fit) -> float:
+    """Return the sum of the scores of all entries."""
+    rows, columns = fit.data.shape
+    values, total = fit.data.dense(), 0.0
+    for start in range(0, rows * columns, BLOCK):
+        i, j = np.divmod(np.arange(start, min(start + BLOCK, rows * columns)), columns)
+        total += leave_one_out(fit._log_density(i, j, values[i, j])).log_score.sum()
+    return float(total)
+
+
+def row(model: str, size: int, rank: int, observations: int) -> dict:
+    """Return the figures of one model."""
+    fit = bmfjax.fit(
+        matrix(model, size, rank), rank, model=model, num_chains=CHAINS, num_warmup=200,
+        num_samples=DRAWS, seed=0, progress=False,
+    )  # fmt: skip
+    (elpd, error, of_sample), seconds, peak = measured(lambda: subsample(fit, observations))
+    whole, whole_seconds, whole_peak = measured(lambda: stream(fit))
+    draws = fit.usage_draws.shape[0] * fit.usage_draws.shape[1]
+    return {
+        "entries": size**2,
+        "draws": draws,
+        "scored": observations,
+        "matrix_mb": round(8 * draws * size**2 / 2**20),
+        "subsample": {
+            "elpd": round(elpd, 1),
+            "se": round(error, 1),
+            "subsampling_se": round(of_sample, 1),
+            "cpu_seconds": round(seconds, 1),
+            "peak_mb": round(peak),
+        },
+        "stream": {
+            "elpd": round(whole, 1),
+            "cpu_seconds": round(whole_seconds, 1),
+            "peak_mb": round(whole_peak),
+        },
+        "apart": round((elpd - whole) / of_sample, 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+    parser.add_argument("--size", type=int, default=1000, help="rows, and columns")
+    parser.add_argument("--rank", type=int, default=5)
+    parser.add_argument("--observations", type=int, default=5000, help="entries that are scored")
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    rows = {}
+    for model in options.models:
+        rows[model] = row(model, options.size, options.rank, options.observations)
+        print(model, rows[model], flush=True)
+    print(write_record("loo_subsample", {"rank": options.rank, "rows": rows}, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""Whether the minibatch kernels are right, or say that they are not, on models of NumPyro users.
+
+Thirteen models with plates, each by NUTS and by SGLD, SGHMC and IASG at their defaults, with the
+blocks that they find themselves. Compared are quantities that rotations and relabelling leave as
+they are. For each kernel
+
+* `mean`: largest difference of means, in standard deviations of NUTS;
+* `ratio`: the standard deviation over that of NUTS, where it is farthest from one;
+* `seconds`: of the CPU, with compilation, beside those of NUTS;
+* `warnings`: what the kernel said, or the error that ended the run;
+* `silent`: whether means are off by more than 0.2 or standard deviations by more than 20 %, and
+  nothing was said.
+
+    python benchmarks/calibration/numpyro_kernels.py
+
+The record is written after every model, and says of which commit its rows are. `--resume` goes on
+with the models that it lacks, and `--only` makes the rows of some anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.infer import MCMC, NUTS
+
+import bmfjax
+from bmfjax.diagnostics import ess_bulk
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import commit_of, write_record
+from benchmarks.tables import RESULTS
+
+KERNELS = {"SGLD": bmfjax.SGLD, "SGHMC": bmfjax.SGHMC, "IASG": bmfjax.IASG}
+#: Beyond these a kernel must have warned.
+MOST_SHIFT, MOST_RATIO = 0.2, 0.2
+SCHOOLS = np.array([28, 8, -3, 7, -1, 1, 18, 12.0]), np.array([15, 10, 16, 11, 9, 11, 10, 18.0])
+
+
+class Problem(NamedTuple):
+    """A model, its data, and the quantities (draw, number) that are compared."""
+
+    model: Callable
+    data: tuple
+    quantities: Callable[[dict], np.ndarray]
+
+
+def flat(*sites):
+    """Return the quantities that are coordinates of these sites."""
+
+    def quantities(draws):
+        return np.concatenate([draws[s].reshape(len(draws[s]), -1) for s in sites], 1)
+
+    return quantities
+
+
+def coefficients(x):
+    return numpyro.sample("beta", dist.Normal(0.0, 2.5).expand([x.shape[1]]).to_event(1))
+
+
+def linear(x, y):
+    beta, sigma = coefficients(x), numpyro.sample("sigma", dist.HalfNormal(2.0))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Normal(x[i] @ beta, sigma), obs=y[i])
+
+
+def robust(x, y):
+    beta, sigma = coefficients(x), numpyro.sample("sigma", dist.HalfNormal(2.0))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.StudentT(4.0, x[i] @ beta, sigma), obs=y[i])
+
+
+def logistic(x, y):
+    beta = coefficients(x)
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Bernoulli(logits=x[i] @ beta), obs=y[i])
+
+
+def poisson(x, y):
+    beta = coefficients(x)
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Poisson(jnp.exp(x[i] @ beta)), obs=y[i])
+
+
+def ordered(x, y):
+    beta = coefficients(x)
+    cuts = dist.TransformedDistribution(
+        dist.Normal(0.0, 2.0).expand([3]).to_event(1), dist.transforms.OrderedTransform()
+    )
+    cuts = numpyro.sample("cuts", cuts)
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.OrderedLogistic(x[i] @ beta, cuts), obs=y[i])
+
+
+def hierarchy(group, y):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    tau = numpyro.sample("tau", dist.HalfNormal(2.0))
+    with numpyro.plate("groups", 30):
+        level = numpyro.sample("level", dist.Normal(mu, tau))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Normal(level[group[i]], 1.0), obs=y[i])
+
+
+def schools(y, error):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+    tau = numpyro.sample("tau", dist.HalfCauchy(5.0))
+    z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([8]).to_event(1))
+    with numpyro.plate("schools", 8) as i:
+        numpyro.sample("y", dist.Normal(mu + tau * z[i], error[i]), obs=y[i])
+
+
+def factorisation(i, j, y):
+    s = numpyro.sample("s", dist.HalfNormal(1.0))
+    u = numpyro.sample("u", dist.Normal(0.0, 1.0).expand([40, 2]).to_event(2))
+    v = numpyro.sample("v", dist.Normal(0.0, 1.0).expand([25, 2]).to_event(2))
+    with numpyro.plate("ratings", len(y)) as r:
+        numpyro.sample("y", dist.Normal((u[i[r]] * v[j[r]]).sum(-1), s), obs=y[r])
+
+
+def mixture(y):
+    means = numpyro.sample("means", dist.Normal(0.0, 5.0).expand([2]).to_event(1))
+    sigma = numpyro.sample("sigma", dist.HalfNormal(2.0))
+    share = numpyro.sample("share", dist.Dirichlet(jnp.full(2, 5.0)))
+    with numpyro.plate("rows", len(y)) as i:
+        parts = dist.Normal(means, sigma)
+        numpyro.sample(
+            "y", dist.MixtureSameFamily(dist.Categorical(probs=share), parts), obs=y[i]
+        )  # fmt: skip
+
+
+def bounded(y):
+    m = numpyro.sample("m", dist.Uniform(0.0, 1.0))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Normal(m, 1.0), obs=y[i])
+
+
+def matrix(y):
+    s = numpyro.sample("s", dist.HalfNormal(1.0))
+    u = numpyro.sample("u", dist.Normal(0.0, 1.0).expand([9, 2]).to_event(2))
+    v = numpyro.sample("v", dist.Normal(0.0, 1.0).expand([8, 2]).to_event(2))
+    with numpyro.plate("rows", 9, dim=-2) as i, numpyro.plate("columns", 8, dim=-1) as j:
+        numpyro.sample("y", dist.Normal(u[i] @ v[j].T, s), obs=y[i[:, None], j])
+
+
+def problems():
+    """Yield (name, Problem)."""
+    r = np.random.default_rng(0)
+    x = np.column_stack([np.ones(1000), r.normal(size=(1000, 3))])
+    x[:, 2] = 0.6 * x[:, 1] + 0.8 * x[:, 2]
+    mean = x @ [0.5, 1.0, -0.7, 0.3]
+    yield (
+        "linear regression",
+        Problem(linear, (x, mean + 0.5 * r.normal(size=1000)), flat("beta", "sigma")),
+    )
+    same = np.column_stack([x[:, 1], x[:, 1]])
+    yield (
+        "collinear regression",
+        Problem(linear, (same, x[:, 1] + 0.5 * r.normal(size=1000)), flat("beta", "sigma")),
+    )
+    yield (
+        "robust regression",
+        Problem(robust, (x, mean + 0.5 * r.standard_t(3, size=1000)), flat("beta", "sigma")),
+    )
+    yield (
+        "logistic regression",
+        Problem(logistic, (x, (r.random(1000) < 1 / (1 + np.exp(-mean))) * 1.0), flat("beta")),
+    )
+    yield "Poisson regression", Problem(poisson, (x, r.poisson(np.exp(mean)) * 1.0), flat("beta"))
+    noisy = mean - 0.5 + r.logistic(size=1000)
+    yield (
+        "ordered regression",
+        Problem(ordered, (x[:, 1:], np.digitize(noisy, [-1.0, 0.0, 1.5])), flat("beta", "cuts")),
+    )
+    group = np.arange(3000) % 30
+    level = 1.0 + 0.5 * r.normal(size=30)
+    yield (
+        "hierarchy",
+        Problem(hierarchy, (group, level[group] + r.normal(size=3000)), flat("mu", "tau", "level")),
+    )
+    yield "eight schools", Problem(schools, SCHOOLS, flat("mu", "tau"))
+    truth = r.normal(size=(40, 2)) @ r.normal(size=(25, 2)).T
+    seen = np.nonzero(r.random(truth.shape) < 0.6)
+    entries = seen[0][:20], seen[1][:20]
+
+    def predictions(draws):
+        found = (draws["u"][:, entries[0]] * draws["v"][:, entries[1]]).sum(-1)
+        return np.column_stack([found, draws["s"]])
+
+    yield (
+        "factorisation",
+        Problem(
+            factorisation, (*seen, truth[seen] + 0.3 * r.normal(size=len(seen[0]))), predictions
+        ),
+    )
+    first = r.random(1000) < 0.4
+
+    def relabelled(draws):
+        return np.column_stack([np.sort(draws["means"], 1), draws["sigma"], draws["share"].max(1)])
+
+    yield (
+        "mixture",
+        Problem(mixture, (np.where(first, -1.5, 1.5) + r.normal(size=1000),), relabelled),
+    )
+    y = r.normal(size=200)
+    yield "bound", Problem(bounded, (y - y.mean() - 0.05,), flat("m"))
+    x = r.normal(size=(30, 10))
+    y = x @ r.normal(size=10) + 0.5 * r.normal(size=30)
+    yield "few cases", Problem(linear, (x, y), flat("beta", "sigma"))
+    truth = r.normal(size=(9, 2)) @ r.normal(size=(8, 2)).T
+
+    def products(draws):
+        found = np.einsum("tik,tjk->tij", draws["u"], draws["v"]).reshape(len(draws["s"]), -1)
+        return np.column_stack([found, draws["s"]])
+
+    yield (
+        "rows and columns",
+        Problem(matrix, (truth + 0.3 * r.normal(size=truth.shape),), products),
+    )
+
+
+def drawn(kernel, problem, warmup, samples):
+    """Return the quantities, seconds of the CPU, and what was said."""
+    data = [jnp.asarray(a, jnp.float32 if a.dtype.kind == "f" else None) for a in problem.data]
+    mcmc = MCMC(kernel, num_warmup=warmup, num_samples=samples, progress_bar=False)
+    began, error = time.process_time(), None
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            mcmc.run(jax.random.key(1), *data)
+            draws = {s: np.asarray(v, np.float64) for s, v in mcmc.get_samples().items()}
+        except Exception as e:
+            error = str(e).strip().splitlines()[-1]
+    told = sorted({str(w.message) for w in said if w.category is UserWarning})
+    found = None if error else problem.quantities(draws)
+    return found, time.process_time() - began, told + [error] * bool(error)
+
+
+def compared(found, exact) -> dict:
+    """Return how draws (draw, quantity) differ from those of NUTS."""
+    shift = np.abs(found.mean(0) - exact.mean(0)) / exact.std(0)
+    ratio = found.std(0) / exact.std(0)
+    return {
+        "mean": round(float(shift.max()), 3),
+        "ratio": round(float(ratio[np.argmax(np.abs(np.log(ratio)))]), 3),
+        "ess": round(float(ess_bulk(found[None]).min())),
+    }
+
+
+def rows_of(problem, warmup, samples) -> dict:
+    exact, seconds, _ = drawn(NUTS(problem.model), problem, warmup, samples)
+    rows = {
+        "NUTS": {"ess": round(float(ess_bulk(exact[None]).min())), "seconds": round(seconds, 1)}
+    }
+    for name, kind in KERNELS.items():
+        found, seconds, told = drawn(kind(problem.model), problem, warmup, samples)
+        row = {} if found is None else compared(found, exact)
+        wrong = bool(row) and (row["mean"] > MOST_SHIFT or abs(row["ratio"] - 1.0) > MOST_RATIO)
+        rows[name] = row | {
+            "seconds": round(seconds, 1), "warnings": told, "silent": wrong and not told,
+        }  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--samples", type=int, default=6000, help="draws of a chain")
+    parser.add_argument("--warmup", type=int, default=500)
+    parser.add_argument("--only", default="", help="problems whose name holds this")
+    parser.add_argument("--resume", action="store_true", help="keep the rows of the record")
+    parser.add_argument("--seconds", type=float, help="of the CPU, after which none is begun")
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    settings = {"warmup": options.warmup, "samples": options.samples}
+    path = (options.output or RESULTS) / "numpyro_kernels.json"
+    rows, commits = {}, {}
+    if (options.resume or options.only) and path.exists():
+        before = json.loads(path.read_text())["figures"]
+        if settings.items() <= before.items():
+            rows, commits = before["rows"], before["commits"]
+    every = dict(problems())
+    for name, problem in every.items():
+        if options.only not in name or (options.resume and name in rows):
+            continue
+        if options.seconds and time.process_time() > options.seconds:
+            break
+        rows[name] = rows_of(problem, options.warmup, options.samples)
+        commits[name] = commit_of()
+        for kernel, row in rows[name].items():
+            print(f"{name:22}{kernel:7}{row}", flush=True)
+        rows = {n: rows[n] for n in every if n in rows}
+        write_record(
+            "numpyro_kernels", settings | {"rows": rows, "commits": commits}, options.output
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+"""Is what the verdict says of the three parts of a fit right? Each part is put on trial.
+
+A tenth of the entries is hidden. Every matrix is fitted twice, from different seeds, and the
+verdict of each fit is held to what it could not see:
+
+* predictions do hold if the probabilities of hidden entries are calibrated as well as true ones are
+  in 95 % of cases, and are within 0.05 of those of the other fit in 99 % of these entries, beyond
+  the Monte Carlo error that both fits say;
+* a factor does hold if the other fit has it, too: a tile that is at least 0.8 alike;
+* the number of factors does hold if it is the most probable one of the other fit, too.
+
+Of the parts that are said to hold the share that do not is counted, and of those that are refused
+the share that would have passed, in all and by the rule that refused them. Real matrices are those
+of `panel.py`, of which up to 200 rows and 20 columns are taken, with four factors. Planted ones are
+three tiles whose noise no model has. Of every four seeds one has effects of rows and columns, one a
+rate of flips for each column, one rows that have a tile in part, and one noise that rows share. The
+number of factors is unknown in the first four, which take the longest, and given in the others.
+
+A fit ends by itself, and has at most so many draws, so that it is the same on any machine. Each
+case is stored in the folder of `--work`, and is not fitted again; what the verdict says follows
+from its figures, by the rule of the program that makes the record.
+
+    python benchmarks/calibration/verdict_trial.py --data FOLDER --work FOLDER
+    python benchmarks/calibration/verdict_trial.py --data FOLDER --work FOLDER --sets zoo
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.special import expit, logit
+
+import bmfjax
+from bmfjax.families import base
+from bmfjax.posterior.model_check import calibration
+from bmfjax.posterior.modes import SAME, Solutions, tile_cosines
+from bmfjax.posterior.scores import predictive
+from bmfjax.specs.run import ACCURATE
+from bmfjax.verdict import Verdict
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.prediction import panel
+from benchmarks.record import write_record
+
+MODELS = ("features", "ormachine")
+#: Real matrices, the smallest first, and what is taken of them.
+SETS = (
+    "zoo", "votes", "animals", "bob-ross", "fraction", "bci", "news100", "pancan", "lastfm",
+    "mushroom", "dna", "pbmc",
+)  # fmt: skip
+# One shape for most, which is compiled once.
+ROWS, COLUMNS, RANK = 200, 20, 4
+TILES, MOST, UNKNOWN = 3, 6, 4
+#: Ones, and zeros, that a column has at least.
+LEAST = 5
+ON, OFF = 0.75, 0.1
+NOISE = ("effects", "rates of columns", "partial rows", "shared noise")
+
+
+def planted(seed: int) -> np.ndarray:
+    """Return three tiles under noise that neither model has, by the seed."""
+    rng = np.random.default_rng(seed)
+    usage, basis = ((rng.random((n, TILES)) < 0.3).astype(float) for n in (ROWS, COLUMNS))
+    kind = NOISE[seed % len(NOISE)]
+    if kind == "partial rows":
+        usage *= rng.uniform(0.3, 1.0, usage.shape)
+    inside = (usage[:, None] * basis).max(-1)
+    on, off = ON, OFF
+    if kind == "rates of columns":
+        on, off = rng.uniform(0.5, 0.95, COLUMNS), rng.uniform(0.01, 0.25, COLUMNS)
+    chance = off + (on - off) * inside
+    if kind == "effects":
+        effects = rng.normal(0, 0.7, (ROWS, 1)) + rng.normal(0, 1.0, COLUMNS)
+        chance = expit(logit(chance) + effects)
+    drawn = rng.random(chance.shape)
+    if kind == "shared noise":  # of two rows a fifth of the entries
+        drawn[1::2] = np.where(rng.random(drawn[1::2].shape) < 0.2, drawn[::2], drawn[1::2])
+    return (drawn < chance).astype(float)
+
+
+def without_a_tenth(values: np.ndarray, seed: int) -> tuple[np.ndarray, tuple]:
+    """Return the matrix without a tenth of its entries, and these."""
+    drawn = np.random.default_rng(1000 + seed).random(values.shape)
+    i, j = np.nonzero((drawn < 0.1) & ~np.isnan(values))
+    left = values.copy()
+    left[i, j] = np.nan
+    return left, (i, j, values[i, j])
+
+
+def of_panel(folder: Path, name: str) -> tuple[np.ndarray, tuple]:
+    """Return a part of a real matrix without a tenth of its entries, and these."""
+    ones, observed = panel.read(next(folder.glob(panel.SETS[name][0])))
+    rng = np.random.default_rng(0)
+    rows = np.sort(rng.permutation(len(ones))[:ROWS])
+    ones, observed = ones[rows], observed[rows]
+    number = [(kind & observed).sum(0) for kind in (ones, ~ones)]
+    columns = np.flatnonzero(np.min(number, 0) >= LEAST)
+    columns = np.sort(rng.permutation(columns)[:COLUMNS])
+    ones, observed = ones[:, columns], observed[:, columns]
+    return without_a_tenth(np.where(observed, ones.astype(float), np.nan), 0)
+
+
+# ---- the trial of two fits -----------------------------------------------------------------------
+
+
+def chances(fit, cells) -> np.ndarray:
+    """Return the probability of a one of each cell."""
+    i, j, values = cells
+    return np.exp(predictive(fit, (i, j, np.ones_like(values))))
+
+
+def scored(one, cells, weights=None) -> float:
+    """Return the mean log probability of cells, of probabilities of ones (..., cell)."""
+    chance = one if weights is None else np.average(one, 0, weights)
+    chance = np.clip(chance, 1e-12, 1 - 1e-12)
+    return float(np.log(np.where(cells[2] > 0.5, chance, 1 - chance)).mean())
+
+
+def found_again(fit, other) -> list[bool]:
+    """Say of each factor whether the other fit has it."""
+    one, two = (Solutions(f.usage[None], f.basis[None]) for f in (fit, other))
+    cosines = tile_cosines(one, two)[0, :, 0]
+    mine, theirs = linear_sum_assignment(cosines, maximize=True)
+    alike = np.zeros(fit.rank)
+    alike[mine] = cosines[mine, theirs]
+    return (alike >= SAME).tolist()
+
+
+def told(fit, other, cells) -> dict:
+    """Return the figures of a fit, and what is true of its parts as far as hidden entries tell."""
+    one, two = chances(fit, cells), chances(other, cells)
+    _, wrong, by_chance = calibration(one, cells[2] > 0.5)
+    error = np.hypot(*(f.figures.get("mc_error") for f in (fit, other)))
+    apart = max(0.0, float(np.quantile(abs(one - two), 0.99)) - 1.5 * float(error))
+    number = {} if fit.verdict.number.given else {"number": fit.figures.rank == other.figures.rank}
+    names = [n.removeprefix("factor ") for n in fit.factor_names]
+    stacked = chances(fit.stacked(), cells)
+    return {
+        "judged": {"scalars": fit.figures.known(), "judged": fit.verdict.stored()},
+        "calibration_error": wrong, "by_chance": by_chance, "apart": apart,
+        "predictions": bool(wrong <= by_chance and apart <= ACCURATE),
+        "factors": dict(zip(names, found_again(fit, other), strict=True)), **number,
+        "log_score": scored(one, cells), "stacked_log_score": scored(stacked, cells),
+    }  # fmt: skip
+
+
+def case_of(name: str, folder: Path | None) -> tuple:
+    """Return the matrix of a case, the cells that it lacks, its number of factors and its model."""
+    of, number, model = name.split(":")
+    if of != "planted":
+        return *of_panel(folder, of), RANK, model
+    seed = int(number)
+    rank = "auto" if seed < UNKNOWN else TILES
+    return *without_a_tenth(planted(seed), seed), rank, model
+
+
+def tried(data, cells, rank, model: str, seed: int) -> dict:
+    """Fit a matrix twice, and hold what both verdicts say to what is true."""
+    more = {"max_rank": MOST} if rank == "auto" else {}
+    began = time.process_time()
+    fits = [
+        bmfjax.fit(data, rank, model=model, seed=s, progress=False, max_time=600.0, **more)
+        for s in (seed, seed + 1)
+    ]
+    return {
+        "shape": list(data.shape), "rank": rank, "hidden": len(cells[0]),
+        "fits": [told(*pair, cells) for pair in (fits, fits[::-1])],
+        "cpu_seconds": round(time.process_time() - began, 1),
+        "timed_out": any(fit.figures.timed_out for fit in fits),
+    }  # fmt: skip
+
+
+# ---- the record ----------------------------------------------------------------------------------
+
+
+def parts_of(fit: dict) -> list[tuple[str, str, bool]]:
+    """Return name, status and truth of the parts of a fit, by the rule of this program."""
+    judged = Verdict.of_stored(fit["judged"])
+    parts = [("predictions", str(judged.predictions.status), fit["predictions"])]
+    if judged.factors.counts:
+        own = judged.figures.factors_holding or ()
+        said = "not yet" if judged.factors.status == "not yet" else "holds"
+        parts += [("factor", said, fit["factors"][name]) for name in own]
+        lost = judged.figures.factors_differing or ()
+        parts += [("factor", "does not hold", fit["factors"][name]) for name in lost]
+    if "number" in fit:
+        parts.append(("number", str(judged.number.status), fit["number"]))
+    return parts
+
+
+def table(cases: dict[str, dict]) -> list[dict]:
+    """Count, for each part, what is said, and wrongly: holds and does not, or the reverse."""
+    rows = []
+    fits = [(n.split(":")[0], fit) for n, case in cases.items() for fit in case["fits"]]
+    for which in ("planted", "real", "all"):
+        own = [f for name, f in fits if which in ("all", "real" * (name != "planted") or name)]
+        count = Counter(part for fit in own for part in parts_of(fit))
+        for name in ("predictions", "factor", "number"):
+            row = {"matrices": which, "part": name}
+            for status, bad in (("holds", False), ("not yet", True), ("does not hold", True)):
+                row[status] = sum(count[name, status, true] for true in (True, False))
+                row[f"{status}, wrongly"] = count[name, status, bad]
+            rows.append(row)
+    return rows
+
+
+#: Rules that refuse a part, by what the verdict says of it; the last is of a factor by its name.
+RULES = {
+    "off by": "calibration", "chains differ by": "chains apart", "to within": "Monte Carlo error",
+    "R-hat": "R-hat", "effective draws": "effective draws", "allowed": "bound of the number",
+}  # fmt: skip
+
+
+def refusals(cases: dict[str, dict]) -> list[dict]:
+    """Count, for each part and rule, what is refused, and how much of that would have passed."""
+    count, wrongly = Counter(), Counter()
+    for fit in (fit for case in cases.values() for fit in case["fits"]):
+        judged = Verdict.of_stored(fit["judged"])
+        for name, status, truth in parts_of(fit):
+            if status == "holds":
+                continue
+            said = getattr(judged, "factors" if name == "factor" else name).said
+            other = "explains nothing" if name == "predictions" else "not alike in all chains"
+            rule = next((rule for words, rule in RULES.items() if words in said), other)
+            count[name, rule] += 1
+            wrongly[name, rule] += truth
+    return [
+        {"part": part, "rule": rule, "refused": number, "wrongly": wrongly[part, rule]}
+        for (part, rule), number in sorted(count.items())
+    ]
+
+
+def record(work: Path, names: list[str]) -> dict:
+    """Return the record of the cases that are there, of those with these names."""
+    cases = {}
+    for name in names:
+        path = place(work, name)
+        if path.exists():
+            cases[name] = json.loads(path.read_text())
+    runs = [
+        {
+            "case": name, "shape": case["shape"], "rank": case["rank"],
+            "verdict": Verdict.of_stored(fit["judged"]).sentence,
+            "parts": [list(part) for part in parts_of(fit)],
+            **{n: fit[n] for n in ("calibration_error", "by_chance", "apart")},
+            **{n: fit[n] for n in ("log_score", "stacked_log_score")},
+            "stacking_weights": fit["judged"]["scalars"].get("stacking_weights"),
+            "cpu_seconds": case["cpu_seconds"] / 2, "timed_out": case["timed_out"],
+        }
+        for name, case in cases.items() for fit in case["fits"]
+    ]  # fmt: skip
+    return {
+        "cases": len(cases), "asked": len(names),
+        "cpu_seconds": round(sum(case["cpu_seconds"] for case in cases.values())),
+        "table": table(cases), "refusals": refusals(cases), "runs": runs,
+    }  # fmt: skip
+
+
+def place(work: Path, name: str) -> Path:
+    """Return where a case is stored."""
+    return work / f"{name.replace(':', '-').replace(' ', '-')}.json"
+
+
+def main() -> None:
+    """Run the cases that are not stored yet, and write the record of all that are."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="folder of the matrices of panel.py")
+    parser.add_argument("--work", type=Path, required=True, help="folder of the cases")
+    parser.add_argument("--sets", nargs="*", choices=SETS, default=list(SETS))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--planted", type=int, default=16, help="planted matrices")
+    parser.add_argument("--most-draws", type=int, default=750, help="of a chain of a fit")
+    parser.add_argument("--budget", type=float, help="CPU seconds after which no case begins")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    base.LOOKS = tuple(number for number in base.LOOKS if number <= options.most_draws)
+    options.work.mkdir(parents=True, exist_ok=True)
+    sets = options.sets if options.data is not None else []
+    # Both kinds in turn, so that a part of the cases says something of each.
+    real = [f"{name}:{RANK}:{model}" for name in sets for model in options.models]
+    own = [f"planted:{seed}:{model}" for model in options.models for seed in range(options.planted)]
+    pairs = itertools.zip_longest(real, own)
+    names = [name for pair in pairs for name in pair if name is not None]
+    for name in names:
+        spent = sum(os.times()[:2])
+        if place(options.work, name).exists():
+            continue
+        if options.budget is not None and spent > options.budget:
+            break
+        found = tried(*case_of(name, options.data), options.seed)
+        place(options.work, name).write_text(json.dumps(found))
+        for fit in found["fits"]:
+            print(name, found["cpu_seconds"], Verdict.of_stored(fit["judged"]).sentence, flush=True)
+    figures = {"most_draws": options.most_draws, **record(options.work, names)}
+    write_record("verdict_trial", figures, options.output)
+    for row in figures["table"]:
+        print(row)
+
+
+if __name__ == "__main__":
+    main()

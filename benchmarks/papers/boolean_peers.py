@@ -1,0 +1,307 @@
+"""How do layers, message passing and the authors' program do beside the OrMachine, in one run?
+
+`products`: the completion of Rukat, Holmes, Titsias and Yau (2017), section 4.2. Random products,
+1,000 x 1,000 at rank 5 and half ones, of which a share is observed without flips: share of wrong
+unobserved entries. The OrMachine goes on from the best of four starts; message passing is that of
+Ravanbakhsh, Poczos and Greiner (2016), its bits at the sign of their last message.
+
+`flips`: the same products with all entries observed, some of them flipped: share of entries unlike
+the noise-free matrix, of the OrMachine from one start, 100 + 100 sweeps, and as above. Densities of
+the OrMachine are learned everywhere.
+
+`movielens`: which ratings are above the mean, the protocol of `movielens.py` on its splits, with
+one layer and two, and message passing. Give the publisher's folder by `--movielens`.
+
+The authors' program (github.com/TammoR/LogicalFactorisationMachines) is in no package. Where
+`--program FOLDER` has its folder `lom`, it runs in a process of its own on the same matrices, with
+300 sweeps at most before draws are kept and 100 kept; `--python` is an interpreter that has numba.
+Then `sweeps` compares the time of a sweep too.
+
+    python benchmarks/papers/boolean_peers.py --movielens ml-100k --program lom --python PYTHON
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+
+import bmfjax
+from bmfjax.data import BinaryMatrix
+from bmfjax.kernels.boolean.words import packed_data
+from bmfjax.kernels.variants.deep import (
+    DeepDensity,
+    deep_data,
+    deep_ormachine,
+    greedy_start,
+    reconstruction,
+)
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.papers.boolean_runs import Schedule, program, sampler
+from benchmarks.papers.message_passing import message_passing
+from benchmarks.prediction.movielens import read_ratings, scores, split, summary
+from benchmarks.prediction.ormachine_completion import described
+from benchmarks.record import write_record
+
+SIZE, RANK, DENSITY = 1000, 5, 0.5
+SHORT = Schedule(burn=100, keep=100)
+LONGER = Schedule(burn=500, keep=200, starts=4, start_sweeps=100)
+PROGRAM = "authors' program"
+#: Of message passing: they set the scale of the evidence, which matters beside the first messages
+#: alone. Ratings are on the other side about as often as 0.3; neither was tuned.
+FLIPS_OF_MESSAGES = {"products": 0.01, "movielens": 0.3}
+LAYERS = ((5,), (5, 2))
+#: Sweeps from one kept draw to the next, as in `movielens.py` but longer: a draw forms the product.
+THIN = 10
+RANKS_OF_MESSAGES = (2, 5)
+#: Rows, columns and rank of the sweeps that are timed, and how many are.
+SWEEPS = {(1000, 1000, 10): 50, (10_000, 1000, 20): 5, (100_000, 1000, 20): 1}
+ROUNDS = 3
+
+
+# ---- random products ----------------------------------------------------------------------------
+
+
+def wrong_of(mean, truth, where) -> float:
+    """Share of wrong entries of a rounded posterior mean, where it is asked for."""
+    return float(((np.asarray(mean) > 0.5) != truth)[where].mean())
+
+
+def ormachine(schedule: Schedule, made, seen, seed) -> np.ndarray:
+    run = compiled(schedule)
+    return run(random.key(seed), packed_data(observed(made, seen)))[0]
+
+
+@functools.cache
+def compiled(schedule: Schedule):
+    return program((SIZE, SIZE), RANK, None, schedule)
+
+
+def observed(made, seen) -> BinaryMatrix:
+    return BinaryMatrix(made.data.dense(bool), seen)
+
+
+def messages(made, seen, seed) -> np.ndarray:
+    rows, columns = np.nonzero(seen)
+    values = made.data.dense(float)[rows, columns]
+    usage, basis = message_passing(
+        rows, columns, values, seen.shape, RANK, FLIPS_OF_MESSAGES["products"], seed
+    )
+    return usage.astype(int) @ basis.T.astype(int) > 0
+
+
+def authors(options, made, seen, seed) -> np.ndarray:
+    values = np.where(seen, 2 * made.data.dense(np.int8) - 1, 0).astype(np.int8)
+    return in_program(options, values, RANK, seed)["mean"]
+
+
+def of_products(options, methods, share: float, flip: float, hidden: bool) -> dict:
+    """Wrong entries and seconds of every method on the same matrices."""
+    found = {name: [] for name in methods}
+    for seed in range(options.repeats):
+        made = bmfjax.generate_product(SIZE, SIZE, RANK, density=DENSITY, flip=flip, seed=seed)
+        seen = np.random.default_rng([seed, round(1e4 * share)]).random((SIZE, SIZE)) < share
+        where = ~seen if hidden else np.ones_like(seen)
+        for name, method in methods.items():
+            began = time.process_time()
+            wrong = wrong_of(method(made, seen, seed), made.clean, where)
+            found[name].append((wrong, time.process_time() - began))
+    rows = {}
+    for name, each in found.items():
+        wrong, seconds = zip(*each, strict=True)
+        rows[name] = described(wrong) | {"of_matrices": [round(w, 6) for w in wrong]}
+        ours = [w for w, _ in found["OrMachine"]]
+        rows[name]["more_than_the_ormachine"] = described(np.subtract(wrong, ours))
+        if name != PROGRAM:  # its processor seconds are another process's
+            rows[name]["processor_seconds"] = round(float(np.median(seconds)), 2)
+    print(share, flip, {n: r["mean"] for n, r in rows.items()}, flush=True)
+    return rows
+
+
+def products(options) -> dict:
+    methods = {
+        "OrMachine": functools.partial(ormachine, LONGER),
+        "message passing": messages,
+    }
+    if options.program:
+        methods[PROGRAM] = functools.partial(authors, options)
+    return {str(s): of_products(options, methods, s, 0.0, True) for s in options.shares}
+
+
+def flips(options) -> dict:
+    methods = {
+        "OrMachine, one start": functools.partial(ormachine, SHORT),
+        "OrMachine": functools.partial(ormachine, LONGER),
+    }
+    if options.program:
+        methods[PROGRAM] = functools.partial(authors, options)
+    return {str(f): of_products(options, methods, 1.0, f, False) for f in options.flips}
+
+
+# ---- MovieLens ----------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=8)
+def layered(shape, ranks, warmup: int, samples: int):
+    """``run(key, data, rows, columns)``: probabilities that cells are ones, by one chain."""
+    density = DeepDensity(shape, ranks)
+    start = greedy_start(density, 50, num_joining=200 if len(ranks) > 1 else 0)
+    algorithm = deep_ormachine(density, initial=start)
+
+    def run(key, data, rows, columns):
+        key_init, key = random.split(key)
+
+        def sweep(i, state):
+            return algorithm.step(random.fold_in(key, i), state, data)[0]
+
+        def draw(n, carry):
+            state, total = carry
+            first = warmup + n * THIN
+            state = lax.fori_loop(first, first + THIN, sweep, state)
+            covered = reconstruction(density, state.position)[rows, columns]
+            rate = state.position["flip_rate_1"]
+            return state, total + jnp.where(covered, 1 - rate, rate)
+
+        state = lax.fori_loop(0, warmup, sweep, algorithm.init(key_init, None, data))
+        draws = samples // THIN
+        return lax.fori_loop(0, draws, draw, (state, jnp.zeros(rows.shape)))[1] / draws
+
+    return jax.jit(run)
+
+
+def matrix_of(user, item, x, shape, seen) -> BinaryMatrix:
+    values, mask = np.zeros(shape, bool), np.zeros(shape, bool)
+    values[user[seen], item[seen]] = x[seen] > 0
+    mask[user[seen], item[seen]] = True
+    return BinaryMatrix(values, mask)
+
+
+def name_of(ranks) -> str:
+    """Name of a row: one layer, or several."""
+    return "OrMachine, " + (
+        f"layers {' and '.join(map(str, ranks))}" if len(ranks) > 1 else f"rank {ranks[0]}"
+    )
+
+
+def of_ratings(options, user, item, x, percent: float) -> dict:
+    """Scores of every method on the same splits."""
+    shape = (int(user.max()) + 1, int(item.max()) + 1)
+    found: dict = {}
+    for seed in range(options.splits):
+        seen, rest = split(len(x), percent, seed)
+        data = deep_data(matrix_of(user, item, x, shape, seen))
+        for ranks in LAYERS:
+            run = layered(shape, ranks, options.warmup, options.samples)
+            p = run(random.key(seed), data, jnp.asarray(user[rest]), jnp.asarray(item[rest]))
+            found.setdefault(name_of(ranks), []).append(scores(np.asarray(p), x[rest]))
+        for rank in RANKS_OF_MESSAGES:
+            usage, basis = message_passing(
+                user[seen], item[seen], x[seen], shape, rank, FLIPS_OF_MESSAGES["movielens"], seed
+            )
+            hit = (usage[user[rest]] & basis[item[rest]]).any(1)
+            right = 100 * float(np.mean(hit == (x[rest] > 0)))
+            found.setdefault(f"message passing, rank {rank}", []).append({"percent_right": right})
+    table = {n: {s: summary([one[s] for one in v]) for s in v[0]} for n, v in found.items()}
+    one, two = (found[name_of(ranks)] for ranks in LAYERS)
+    table["layers, less one layer"] = {
+        s: summary([b[s] - a[s] for a, b in zip(one, two, strict=True)]) for s in one[0]
+    }
+    print(percent, {n: r["percent_right"] for n, r in table.items()}, flush=True)
+    return table
+
+
+def movielens(options) -> dict:
+    title, user, item, x = read_ratings(options.movielens)
+    settings = {n: getattr(options, n) for n in ("splits", "warmup", "samples")} | {"thin": THIN}
+    shares = {f"{p:g}": of_ratings(options, user, item, x, p) for p in options.percent}
+    return {"data": f"MovieLens {title}", **settings, "observed_percent": shares}
+
+
+# ---- the authors' program -----------------------------------------------------------------------
+
+
+def in_program(options, values, rank: int, seed: int, sweeps: int = 0) -> dict:
+    """What the authors' program makes of a matrix of -1, 0 (missing) and 1, in its own process."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, made = Path(folder) / "given.npz", Path(folder) / "made.npz"
+        np.savez(given, values=values, rank=rank, seed=seed, sweeps=sweeps, rounds=ROUNDS)
+        worker = Path(__file__).with_name("boolean_peers_program.py")
+        words = [options.python, str(worker), str(options.program), str(given), str(made)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"the authors' program failed: {done.stderr.strip()[-500:]}")
+        with np.load(made) as stored:
+            return dict(stored)
+
+
+def sweeps(options) -> dict:
+    """Processor milliseconds of a sweep of both, the least of some rounds, size after size."""
+    found = {}
+    for (rows, columns, rank), number in SWEEPS.items():
+        made = bmfjax.generate_product(rows, columns, rank, density=0.1, seed=0)
+        algorithm, data = sampler((rows, columns), rank, None), packed_data(made.data)
+        state = algorithm.init(random.key(0), None, data)
+        many = jax.jit(
+            lambda state, key, data, a=algorithm, n=number: lax.fori_loop(
+                0, n, lambda i, s: a.step(random.fold_in(key, i), s, data)[0], state
+            )
+        )
+        jax.block_until_ready(many(state, random.key(1), data))
+        times = []
+        for seed in range(ROUNDS):
+            began = time.process_time()
+            jax.block_until_ready(many(state, random.key(seed), data))
+            times.append(1e3 * (time.process_time() - began) / number)
+        values = (2 * made.data.dense(np.int8) - 1).astype(np.int8)
+        theirs = in_program(options, values, rank, 0, number)["milliseconds"]
+        found[f"{rows:,} x {columns:,}, rank {rank}"] = {
+            "bmfjax": round(min(times), 2), PROGRAM: round(float(theirs), 1),
+        }  # fmt: skip
+        print(found, flush=True)
+    return found
+
+
+PARTS = {"products": products, "flips": flips, "movielens": movielens, "sweeps": sweeps}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), help="default: all that can run")
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.02, 0.05])
+    parser.add_argument("--flips", type=float, nargs="+", default=[0.4])
+    parser.add_argument("--repeats", type=int, default=10, help="random products of each kind")
+    parser.add_argument("--movielens", type=Path, help="folder with u.data or ratings.dat")
+    parser.add_argument("--percent", type=float, nargs="+", default=[1, 5, 10, 20, 50, 95])
+    parser.add_argument("--splits", type=int, default=4)
+    parser.add_argument("--warmup", type=int, default=150)
+    parser.add_argument("--samples", type=int, default=350)
+    parser.add_argument("--program", type=Path, help="the authors' program: the folder above lom")
+    parser.add_argument("--python", default="python3", help="interpreter for it, with numba")
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    needs = {"movielens": options.movielens, "sweeps": options.program}
+    for part in options.parts or [p for p in PARTS if needs.get(p, True)]:
+        if not needs.get(part, True):
+            option = "--movielens" if part == "movielens" else "--program"
+            parser.error(f"--parts {part} needs {option}: give the folder")
+        figures = {"cores": len(os.sched_getaffinity(0)), part: PARTS[part](options)}
+        # The records of 100K and of 1M stand side by side.
+        suffix = "_1m" if figures[part].get("data", "").endswith("1M") else ""
+        print(write_record(f"boolean_peers_{part}{suffix}", figures, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Does the OrMachine reconstruct random Boolean products as well as published?
+
+The random matrix factorisation of Rukat, Holmes, Titsias and Yau (2017), section 4.1: products of
+Bernoulli factors, every entry flipped with some probability; share of entries in which the rounded
+posterior mean of the product differs from the noise-free matrix, over ten matrices. As published:
+one random start, 100 sweeps of burn-in, 100 kept, the generating density as the prior of every bit.
+Longer: the best of four starts. With learned densities: longer, the density not known. From the
+truth: how much of the error is the posterior's own.
+
+    python benchmarks/papers/ormachine_factorisation.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+import bmfjax
+from bmfjax.kernels.boolean.words import pack_last_axis, packed_data
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.papers.boolean_runs import Schedule, program
+from benchmarks.record import write_record
+
+#: size, rank, density of ones in the product
+PROBLEMS = {
+    "1000x1000, rank 5": (1000, 5, 0.5),
+    "100x100, rank 7": (100, 7, 0.5),
+    "100x100, rank 7, density .7": (100, 7, 0.7),
+}
+#: Rukat et al. 2017, figure 4, as read off the plot, to within about .03.
+PUBLISHED = {
+    "1000x1000, rank 5": {0.2: 0, 0.25: 0, 0.3: 0, 0.35: 0, 0.4: 0, 0.45: 0.23},
+    "100x100, rank 7": {
+        0.2: 0.015, 0.25: 0.05, 0.3: 0.15, 0.35: 0.27, 0.4: 0.325, 0.45: 0.405, 0.5: 0.5,
+    },
+    "100x100, rank 7, density .7": {
+        0.2: 0.03, 0.25: 0.075, 0.3: 0.165, 0.35: 0.225, 0.4: 0.25, 0.45: 0.29, 0.5: 0.3,
+    },
+}  # fmt: skip
+READ_OFF = 0.03
+FLIPS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
+LEARNED = "with learned densities"
+SCHEDULES = {
+    "as published": Schedule(burn=100, keep=100),
+    "longer": Schedule(burn=500, keep=500, starts=4, start_sweeps=100),
+    LEARNED: Schedule(burn=500, keep=500, starts=4, start_sweeps=100),
+    "from the truth": Schedule(burn=100, keep=400),
+}
+
+
+def errors_of(made, run, seed: int, from_truth: bool) -> tuple[float, float]:
+    """Share of wrong entries, and seconds."""
+    data, position = packed_data(made.data), None
+    if from_truth:
+        wrong = np.mean(made.data.dense(bool) != made.clean)
+        position = {
+            "usage": pack_last_axis(jnp.asarray(made.usage.T)),
+            "basis": pack_last_axis(jnp.asarray(made.basis.T)),
+            "flip_rate": jnp.float32(np.clip(wrong, 1e-3, 0.5)),
+        }
+    began = time.perf_counter()
+    mean, _ = run(random.key(seed), data, position)
+    wrong = (np.asarray(mean) > 0.5) != made.clean
+    return float(wrong.mean()), time.perf_counter() - began
+
+
+def table(problem: str, name: str, flips, repeats: int) -> dict:
+    """Errors at every flip rate."""
+    size, rank, density = PROBLEMS[problem]
+    bit_density = math.sqrt(1 - (1 - density) ** (1 / rank))
+    run = program((size, size), rank, None if name == LEARNED else bit_density, SCHEDULES[name])
+    rows = {}
+    for flip in flips:
+        errors, seconds = [], []
+        for seed in range(repeats):
+            made = bmfjax.generate_product(size, size, rank, density=density, flip=flip, seed=seed)
+            found = errors_of(made, run, seed, name == "from the truth")
+            errors.append(round(found[0], 5))
+            seconds.append(found[1])
+        rows[str(flip)] = {
+            **compared(errors, PUBLISHED[problem].get(flip)),
+            "seconds": round(float(np.median(seconds)), 2),
+        }
+        print(problem, name, flip, rows[str(flip)], flush=True)
+    return rows
+
+
+def compared(errors, published) -> dict:
+    """Mean and standard error, beside the published curve."""
+    mean, deviation = float(np.mean(errors)), float(np.std(errors, ddof=min(1, len(errors) - 1)))
+    error = deviation / math.sqrt(len(errors))
+    row = {"mean": round(mean, 5), "standard_error": round(error, 5), "errors": errors}
+    if published is not None:
+        met = mean <= published + READ_OFF + 2 * error
+        row |= {"published": published, "at_or_below_published": bool(met)}
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
+    parser.add_argument("--runs", nargs="+", default=list(SCHEDULES), choices=list(SCHEDULES))
+    parser.add_argument("--flips", nargs="+", type=float, default=FLIPS)
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    figures = {
+        problem: {name: table(problem, name, options.flips, options.repeats)
+                  for name in options.runs}
+        for problem in options.problems
+    }  # fmt: skip
+    schedules = {name: SCHEDULES[name]._asdict() for name in options.runs}
+    path = write_record(
+        "ormachine_factorisation",
+        {"repeats": options.repeats, "schedules": schedules, "problems": figures},
+        options.output,
+    )
+    print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,813 @@
+"""Write the page "From the papers": what came of each table, figure and question of five sources.
+
+Published figures stand here, and those of ours are looked up in the records by name. A row whose
+record is not there yet says so in one word.
+
+    python benchmarks/papers/papers.py
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.tables import RESULTS, read_records
+from benchmarks.tables_form import number, table
+
+PAGE = Path(__file__).parents[2] / "docs" / "from-the-papers.md"
+NOTEBOOKS = PAGE.parents[1] / "notebooks"
+ABSENT = "none"
+
+
+class Of(NamedTuple):
+    """A figure of a record: keys on the way to it; a dict of keys stands for the one row that fits.
+
+    `made` makes one number of a list, and a number in the record's unit one in that of the page.
+    """
+
+    record: str
+    path: tuple
+    digits: int | None = None
+    made: Callable = lambda value: value
+
+
+class Row(NamedTuple):
+    """A table, figure or question: what was published, and what is here."""
+
+    item: str
+    published: tuple | str  # figures, in the order of `ours`; or what was shown or asked
+    ours: tuple[Of, ...] = ()
+    better: str | None = (
+        None  # "lower" or "higher"; "any" answers a question; None compares nothing
+    )
+    read: float = 0.0  # to which published figures can be read off a curve
+    shown: str = ""  # a picture of the records, or "notebook: heading"
+    said: str = ""
+
+
+class Part(NamedTuple):
+    """A part of a source, and its rows."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+# ---- the figures ---------------------------------------------------------------------------------
+
+
+def _mean(values) -> float:
+    return statistics.mean(values)
+
+
+def _thesis(prior: str, digits: int | None = None, **of) -> Of:
+    """Return the wrong entries at the best threshold of a run that repeats one of the thesis."""
+    keys = {"prior": prior, "seed": 0, "draws": 60000, "rank": 30, **of}
+    return Of("thesis_tables", ("rows", keys, "error"), digits)
+
+
+def _exact(data: str, start: str) -> Of:
+    """Return the wrong entries of the exact sampler with the precision learned."""
+    keys = {"data": data, "start": start, "precision_is": "learned", "sampler": "exact"}
+    return Of("thesis_samplers", ("rows", keys, "error"))
+
+
+def _optimised(matrix: str, method: str) -> Of:
+    """Return the wrong entries beside the noise-free matrix."""
+    return Of("optimisers_thesis", ("thesis", matrix, method, "errors_noise_free"))
+
+
+def _pulled(way: str) -> Of:
+    """Return the wrong entries of PanPal from uniform numbers."""
+    return Of("panpal_pull", ("from_uniform_numbers", "30", way, "wrong"))
+
+
+def _coverage(size: str, of: str, sampler: str, figure: str, digits: int) -> Of:
+    """Return the mean over the repetitions of a figure of a set of the coverage study."""
+    path = ("sets", f"{size}, {of}", sampler, figure)
+    return Of(f"nmf_coverage_{size}", path, digits, lambda each: each[0])
+
+
+def _modes(size: str, figure: str, sampler: str, digits: int, sets=None) -> dict:
+    """Return figures of Gibbs as published, and of a sampler here, for sets of one size."""
+    sets = sets or ("one mode", "two modes", "infinite modes")
+    paper = ("paper", "Gibbs", figure)
+    return {
+        "published": tuple(
+            Of(f"nmf_coverage_{size}", ("sets", f"{size}, {of}", *paper), digits) for of in sets
+        ),
+        "ours": tuple(_coverage(size, of, sampler, figure, digits) for of in sets),
+    }
+
+
+def _recall(kind: str, method: str) -> Of:
+    return Of(f"logistic_recall_{kind}", ("table", method, "recall"), 3)
+
+
+def _right(record: str, model: str, shares) -> tuple[Of, ...]:
+    """Return per cent of the ratings on the right side of the mean."""
+    path = ("observed_percent",)
+    return tuple(Of(record, (*path, s, model, "percent_right", "mean"), 1) for s in shares)
+
+
+def _layers(shares) -> tuple[Of, ...]:
+    path, model = ("movielens", "observed_percent"), "OrMachine, layers 5 and 2"
+    record = "boolean_peers_movielens"
+    return tuple(Of(record, (*path, s, model, "percent_right", "mean"), 1) for s in shares)
+
+
+def _flips(size: str, shares) -> tuple[Of, ...]:
+    path = ("problems", size, "longer")
+    return tuple(Of("ormachine_factorisation", (*path, s, "mean"), 4) for s in shares)
+
+
+SHARES = ("1", "5", "10", "20", "50", "95")
+SOME = ("1", "20", "95")
+NO_DATA = "the data could not be had"
+THESIS = "thesis_figure_4_{:02d}.png"
+RETOLD, RATINGS, SOLUTIONS = "thesis_retold: ", "gibbs_for_ratings: ", "nmf_solutions: "
+SWEEP = "100,000 x 1,000, rank 20"
+
+GONSIOR = (
+    Part(
+        "Gonsior (2019): what the methods are",
+        (
+            Row("2.1", "parts by NMF, wholes by PCA", shown=SOLUTIONS + "Parts, and wholes"),
+            Row("2.2, 2.3", "a matrix whose lines are ordered", shown=RETOLD + "The data"),
+            Row("2.4", "gradient descent", shown=RETOLD + "Descent, and a step back"),
+            Row("2.5", "the proximal operator", shown=RETOLD + "Descent, and a step back"),
+            Row("2.6", "rejection sampling", shown=RATINGS + "Rejection, and Langevin"),
+            Row("2.7", "a Langevin diffusion", shown=RATINGS + "Rejection, and Langevin"),
+            Row(
+                "3.1 to 3.3",
+                "priors, product and minibatches",
+                shown=RETOLD + "Priors and minibatches",
+            ),
+            Row("3.4, 3.5, table 3.1", "factors, data and noise", shown=RETOLD + "The data"),
+        ),
+    ),
+    Part(
+        "Gonsior (2019): PAL-Tiling, the optimiser that is relaxed (wrong entries, two matrices)",
+        (
+            Row(
+                "8 x 8 tiles, clean, one matrix: PanPal, and with a pull that grows and free ones",
+                (_pulled("as published"),),
+                (_pulled("a pull that grows, ones free"),),
+                said="not published: the published search and ours, both run here",
+            ),
+            *(
+                Row(
+                    f"8 x 8 tiles, {noise}",
+                    tuple(_optimised(f"8x8 {noise}, {k}", "PanPal") for k in (0, 1)),
+                    tuple(_optimised(f"8x8 {noise}, {k}", "Boolean posterior") for k in (0, 1)),
+                    said="not published: PanPal and the Boolean posterior, both run here",
+                )
+                for noise in ("clean", "noisy")
+            ),
+        ),
+    ),
+    Part(
+        "Gonsior (2019): tables 4.1 and 4.2, figure 4.12",
+        (
+            Row(
+                "4.1, clean and noisy, the best of all runs from random starts",
+                (72, 407),
+                (_exact("clean", "random"), _exact("noisy", "random")),
+                "lower",
+                said="ours is the exact sampler with the precision learned",
+            ),
+            Row(
+                "the same, Boolean chains (mean of ten noisy matrices)",
+                (407,),
+                (
+                    Of(
+                        "ormachine_starts_8x8_noisy",
+                        ("matrices",),
+                        1,
+                        lambda found: _mean(_mean(one["errors"]) for one in found.values()),
+                    ),
+                ),
+                "lower",
+            ),
+            Row(
+                "4.2, clean and noisy, the worst run from the optimum",
+                (0, 111),
+                (_exact("clean", "optimum"), _exact("noisy", "optimum")),
+                "lower",
+            ),
+            Row(
+                "4.1, clean, IASG as published: flat, Normal and Laplace prior, batch 75",
+                (72, 713, 1919),
+                tuple(
+                    _thesis(prior, data="clean", start="random", batch=75)
+                    for prior in ("flat", "Normal", "PanPAL")
+                ),
+                said="the thesis's sampler on a matrix of ours",
+            ),
+            Row(
+                "4.1, noisy, the same",
+                (722, 407, 1919),
+                tuple(
+                    _thesis(prior, data="noisy", start="random", batch=75)
+                    for prior in ("flat", "Normal", "PanPAL")
+                ),
+                said="the thesis's sampler on a matrix of ours",
+            ),
+            Row("4.12", "intervals of the best threshold", shown=THESIS.format(12)),
+        ),
+    ),
+    Part(
+        "Gonsior (2019): table 3.2 and figures 4.1 to 4.11",
+        (
+            Row(
+                "table 3.2, runs",
+                "136 runs",
+                tuple(
+                    Of(name, ("rows",), None, len)
+                    for name in ("thesis_runs_table_3_2", "thesis_tables")
+                ),
+                said="in two records; that of two million noisy draws is left",
+            ),
+            *(
+                Row(f"4.{k}", what, shown=THESIS.format(k))
+                for k, what in enumerate(
+                    (
+                        "the log density at the start",
+                        "three variables, flat prior",
+                        "the same, Normal prior",
+                        "images of the means",
+                        "histograms after 60,000 draws",
+                        "the same after 600,000",
+                        "means and standard deviations",
+                        "the same for all priors",
+                        "means and mean gradients",
+                        "rank 20",
+                        "rank 40",
+                    ),
+                    1,
+                )
+            ),
+        ),
+    ),
+    Part(
+        "Gonsior (2019): the questions of chapter 5",
+        (
+            Row(
+                "a probabilistic rule of binarisation?",
+                "left open",
+                (Of("tile_fdr", ("posterior", "share_false"), 3),),
+                "any",
+                said="share of false tiles among those kept at a false discovery rate of 0.05",
+            ),
+            Row(
+                "1, a preconditioner for functions that are locally Lipschitz?",
+                "left open",
+                (),
+                "any",
+            ),
+            Row(
+                "2, bounds that do not skew the posterior?",
+                "left open",
+                (
+                    Of(
+                        "bias_table",
+                        ("tables", "512x512", "rows", "SGLD clamp, batch 64, h 0.1", "mean"),
+                        3,
+                    ),
+                    Of(
+                        "bias_table",
+                        ("tables", "512x512", "rows", "AuxiliaryGibbs, batch 64", "mean"),
+                        3,
+                    ),
+                ),
+                "any",
+                said="error of the means in posterior standard deviations, clamped and here",
+            ),
+            Row(
+                "3, a model whose rank is random?",
+                "left open",
+                (Of("rank_recovery_tiles", ("exact",)), Of("rank_recovery_tiles", ("fits",))),
+                "any",
+                said="fits whose most probable number of tiles is right, and all fits",
+            ),
+            Row(
+                "4, what have uncertainty and ambiguity in common?",
+                "left open",
+                (
+                    Of("ambiguity", ("rows", "rank 30, from random", "explained"), 2),
+                    Of("ambiguity", ("rows", "rank 40, from random", "explained"), 2),
+                ),
+                "any",
+                said="share of the log variance that the mean explains, right rank and above",
+            ),
+        ),
+    ),
+)
+
+RUKAT = (
+    Part(
+        "Rukat et al. (2017): random products",
+        (
+            Row(
+                "factorised, 1,000 x 1,000, 40 and 45 % flips",
+                (0.0, 0.23),
+                _flips("1000x1000, rank 5", ("0.4", "0.45")),
+                "lower",
+                read=0.03,
+                said="the curve can be read to 0.03",
+            ),
+            Row(
+                "factorised, 100 x 100, 20, 30, 40 and 45 % flips",
+                (0.015, 0.15, 0.325, 0.405),
+                _flips("100x100, rank 7", ("0.2", "0.3", "0.4", "0.45")),
+                "lower",
+                read=0.03,
+            ),
+            Row(
+                "completed, 1 and 2 % observed, their program",
+                (
+                    Of("ormachine_completion", ("shares", "0.01", "released_program"), 3, _mean),
+                    Of(
+                        "boolean_peers_products",
+                        ("products", "0.02", "authors' program", "mean"),
+                        4,
+                    ),
+                ),
+                (
+                    Of("ormachine_completion", ("shares", "0.01", "mean"), 3),
+                    Of("boolean_peers_products", ("products", "0.02", "OrMachine", "mean"), 4),
+                ),
+                "lower",
+            ),
+            Row(
+                "milliseconds of a sweep, their program",
+                (Of("boolean_peers_sweeps", ("sweeps", SWEEP, "authors' program"), 0),),
+                (Of("boolean_peers_sweeps", ("sweeps", SWEEP, "bmfjax"), 0),),
+                "lower",
+            ),
+            Row(
+                "density of posterior means",
+                "most are near 0 or 1",
+                (Of("ormachine_figures", ("posterior_means", "longer", "0.1", "sure"), 3),),
+                shown="ormachine_figures_means.png",
+                said="share below 0.05 or above 0.95 at 10 % flips",
+            ),
+            Row(
+                "factors used of 20, where 5 are true",
+                (
+                    Of(
+                        "ormachine_figures",
+                        ("empty_factors", "as published", "one half", "20", "used"),
+                        1,
+                        _mean,
+                    ),
+                ),
+                (
+                    Of(
+                        "ormachine_figures",
+                        ("empty_factors", "as published", "learned", "20", "used"),
+                        1,
+                        _mean,
+                    ),
+                ),
+                "lower",
+                shown="ormachine_figures_empty.png",
+            ),
+        ),
+    ),
+    Part(
+        "Rukat et al. (2017): MovieLens",
+        (
+            Row(
+                "100K, OrMachine, % right at 1, 5, 10, 20, 50 and 95 % observed",
+                (57.3, 62.6, 64.4, 66.3, 68.6, 70.0),
+                _right("movielens", "OrMachine, rank 5", SHARES),
+                "higher",
+            ),
+            Row(
+                "100K, deep OrMachine; ours has effects in place of layers",
+                (58.5, 63.5, 65.2, 66.5, 68.8, 70.1),
+                _right("movielens", "OrMachine with effects, rank 5", SHARES),
+                "higher",
+            ),
+            Row(
+                "1M, OrMachine, at 1, 20 and 95 % observed",
+                (63.4, 69.8, 71.2),
+                _right("movielens_1m", "OrMachine, rank 5", SOME),
+                "higher",
+            ),
+            Row(
+                "1M, deep OrMachine; ours has effects in place of layers",
+                (63.8, 70.0, 72.1),
+                _right("movielens_1m", "OrMachine with effects, rank 5", SOME),
+                "higher",
+            ),
+            Row(
+                "1M, deep OrMachine at 20 and 95 % observed; ours is `probit`",
+                (70.0, 72.1),
+                _right("probit_movielens_1m", "probit, rank 10", ("20", "95")),
+                "higher",
+            ),
+        ),
+    ),
+    Part(
+        "Rukat et al. (2017): layers",
+        (
+            Row(
+                "calculator digits, % wrong with one layer and with more",
+                (1.4, 0.4),
+                tuple(
+                    Of("calculator_digits", ("13 x 8", "flips 0.0", layers, "all", "mean"), 2)
+                    for layers in ("one layer", "two layers")
+                ),
+                "lower",
+            ),
+            Row(
+                "100K, deep OrMachine; ours has layers too",
+                (58.5, 63.5, 65.2, 66.5, 68.8, 70.1),
+                _layers(SHARES),
+                "higher",
+            ),
+            Row(
+                "calculator digits without noise, wrong of 540 at rank 7",
+                "all are right",
+                (Of("calculator_digits_hierarchy", ("wrong_of_540_by_rank", "7")),),
+                shown="calculator_digits.png",
+            ),
+        ),
+    ),
+    Part(
+        "Rukat et al. (2017): real data",
+        (
+            Row(
+                "1,300,000 cells x 20,000 genes",
+                "fits on a workstation",
+                (
+                    Of("scale", ("sizes", "1,300,000x20,000", "peak_bytes"), 1, lambda b: b / 1e9),
+                    Of("scale", ("sizes", "1,300,000x20,000", "seconds", "a sweep"), 1),
+                ),
+                said="GB and seconds of a sweep on two cores, of a matrix that was made up",
+            ),
+            Row(
+                "MNIST",
+                "shown",
+                (Of("mnist", ("factors_agreeing",), 2), Of("mnist", ("rhat_log_joint",), 2)),
+                shown="mnist.png",
+                said="share of factors that all chains have, and R-hat of the log joint density",
+            ),
+            Row(
+                "tumours and pathways",
+                "shown",
+                (
+                    Of(
+                        "ormachine_convergence_pancan-pathways_rank_8_shared_starts",
+                        ("rhat_log_joint",),
+                        3,
+                    ),
+                ),
+                shown="cells_and_pathways: Tumours",
+                said="R-hat of the log joint density at rank 8, from shared starts",
+            ),
+            Row("single cells", "shown", shown="cells_and_pathways: Cells"),
+            Row("Peskun's order", "proved", shown=RATINGS + "Peskun's order"),
+        ),
+    ),
+)
+
+HERNANDEZ = (
+    Part(
+        "Hernandez-Lobato et al. (2014): recall at 10",
+        (
+            Row("synthetic, 2,000 rows", (0.368,), (_recall("synthetic", "batch"),), "higher"),
+            Row("40,000 rows", (0.387,), (_recall("synthetic_large", "batch"),), "higher"),
+            Row(
+                "retail, 2,000 rows",
+                (0.234,),
+                (_recall("retail", "batch, starts averaged"),),
+                "higher",
+                said="four starts averaged, as by default; five of 25 repeats",
+            ),
+            Row(
+                "10,000 rows",
+                (0.235,),
+                (_recall("retail_large", "batch, starts averaged"),),
+                "higher",
+                said="four starts averaged, as by default",
+            ),
+            Row(
+                "WebView-2, 2,000 rows",
+                (0.398,),
+                (_recall("webview_fit", "fit"),),
+                "higher",
+                said="two of 25 repeats",
+            ),
+            Row("5,000 rows", (0.390,), (_recall("webview_large", "batch"),), "higher"),
+            Row("Kosarak, 2,000 and 40,000 rows", (0.388, 0.391), said=NO_DATA),
+            Row("BMS-POS, 2,000 and 40,000 rows", (0.373, 0.373), said=NO_DATA),
+            Row("Netflix, 2,000 and 40,000 rows", (0.198, 0.203), said=NO_DATA),
+        ),
+    ),
+    Part(
+        "Hernandez-Lobato et al. (2014): draws of entries",
+        (
+            Row(
+                "biased draws recall more than uniform ones",
+                "by 0.01 to 0.1, read off",
+                tuple(
+                    Of(f"logistic_recall_{kind}", ("gain", "biased", "gain"), 4)
+                    for kind in ("synthetic", "synthetic_large", "retail", "retail_large")
+                ),
+                shown="logistic_recall_synthetic_large.png",
+                said="synthetic and retail, small and large",
+            ),
+            Row(
+                "the minibatch adapts",
+                "settles soon",
+                shown="logistic_recall_retail.png",
+            ),
+        ),
+    ),
+)
+
+MASOOD = (
+    Part(
+        "Masood et al. (2016): the measures, figures 1 to 4",
+        (Row("1 to 4", "angles and coverings", shown=SOLUTIONS + "What the measures see"),),
+    ),
+    Part(
+        "Masood et al. (2016): small sets, one, two and a line of solutions",
+        (
+            Row(
+                "table 1, log likelihood of Gibbs",
+                **_modes("small", "log_likelihood", "Gibbs with moves", 1),
+                said="ours has changes of basis; the paper does not state its noise",
+            ),
+            Row(
+                "table 2, autocorrelation time of Gibbs",
+                better="lower",
+                **_modes("small", "iat", "Gibbs with moves", 1),
+            ),
+            Row(
+                "table 3, largest angle of Gibbs, two solutions",
+                better="higher",
+                **_modes("small", "angle_max", "Gibbs behind walls", 2, ("two modes",)),
+            ),
+            Row(
+                "table 3, the same, a line",
+                better="higher",
+                **_modes("small", "angle_max", "Gibbs with moves", 2, ("infinite modes",)),
+            ),
+            Row(
+                "table 4, mean angle of Gibbs, two solutions",
+                better="higher",
+                **_modes("small", "angle_mean", "Gibbs behind walls", 2, ("two modes",)),
+            ),
+            Row(
+                "table 4, the same, a line",
+                better="higher",
+                **_modes("small", "angle_mean", "Gibbs with moves", 2, ("infinite modes",)),
+            ),
+            Row("5 to 7", "persistent coverings", shown="nmf_coverage_small.png"),
+        ),
+    ),
+    Part(
+        "Masood et al. (2016): large sets, one, two and a line of solutions",
+        (
+            Row(
+                "table 5, log likelihood of Gibbs",
+                **_modes("large", "log_likelihood", "Gibbs with moves", 0),
+            ),
+            Row(
+                "table 6, autocorrelation time of Gibbs",
+                better="lower",
+                **_modes("large", "iat", "Gibbs with moves", 0),
+            ),
+            Row(
+                "table 7, largest angle of Gibbs",
+                better="higher",
+                **_modes("large", "angle_max", "Gibbs with moves", 2),
+            ),
+            Row(
+                "table 8, mean angle of Gibbs",
+                better="higher",
+                **_modes("large", "angle_mean", "Gibbs with moves", 2),
+            ),
+            Row(
+                "share of the first of two solutions, from each of four starts",
+                "not asked",
+                (
+                    Of(
+                        "nmf_coverage_crossings",
+                        (
+                            "sets",
+                            "large, two modes",
+                            "Gibbs behind walls",
+                            "share_of_the_first_solution",
+                        ),
+                        2,
+                        lambda each: each[0],
+                    ),
+                    Of(
+                        "nmf_coverage_crossings",
+                        (
+                            "sets",
+                            "large, two modes",
+                            "Gibbs behind walls",
+                            "share_of_the_first_solution",
+                        ),
+                        2,
+                        lambda each: each[-1],
+                    ),
+                ),
+                said="the first and the last of them: the share depends on the start",
+            ),
+            Row("8 to 10", "persistent coverings", shown="nmf_coverage_large.png"),
+        ),
+    ),
+)
+
+NOTEBOOK = (
+    Part(
+        "A notebook on Monte Carlo and matrix factorisation",
+        (
+            Row(
+                "Metropolis with three step sizes",
+                "shown",
+                shown=RATINGS + "Metropolis: propose a step, then think",
+            ),
+            Row(
+                "Gibbs, one coordinate at a time",
+                "shown",
+                shown=RATINGS + "Gibbs: one coordinate at a time, straight from its distribution",
+            ),
+            Row(
+                "two rows by three columns",
+                "the product is found",
+                shown=RATINGS + "Factors of a matrix of two rows and three columns",
+            ),
+        ),
+    ),
+    Part(
+        "Salakhutdinov and Mnih (2008)",
+        (
+            Row(
+                "MovieLens 100K, Gaussian-Wishart (Brouwer), error of the stars",
+                (0.9086,),
+                (Of("pmf_movielens_attributes", ("models", "rank 10", "rmse", "mean"), 4),),
+                "lower",
+            ),
+        ),
+    ),
+)
+
+PARTS = (*GONSIOR, *RUKAT, *HERNANDEZ, *MASOOD, *NOTEBOOK)
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+
+def looked_up(figure: Of, records: dict):
+    """Return a figure of the records; None where there is no such record.
+
+    Raises
+    ------
+    LookupError
+        If the record has no such figure.
+    """
+    if figure.record not in records:
+        return None
+    found = records[figure.record]["figures"]
+    for key in figure.path:
+        if isinstance(key, dict):
+            fit = [row for row in found if all(row.get(k) == v for k, v in key.items())]
+            if len(fit) != 1:
+                raise LookupError(f"{figure.record}: {len(fit)} rows are {key}")
+            found = fit[0]
+        else:
+            found = found[key]
+    return figure.made(found)
+
+
+def compared(row: Row, records: dict) -> str | None:
+    """Say how ours stands to what was published; None where nothing is compared."""
+    if row.better is None:
+        return None
+    ours = _values(row.ours, records)
+    if row.better == "any":
+        return ABSENT if None in ours or not ours else "answered"
+    published = _values(row.published, records)
+    if None in (*published, *ours):
+        return ABSENT
+    sign = 1 if row.better == "higher" else -1
+    # As they are printed: what is equal there is called equal.
+    gains = [
+        sign * (round(b, f.digits or 0) - round(a, f.digits or 0))
+        for a, b, f in zip(published, ours, row.ours, strict=True)
+    ]
+    behind = sum(gain < -row.read for gain in gains)
+    if behind:
+        worst = number(-min(gains), max(f.digits or 0 for f in row.ours))
+        return f"behind in {behind} of {len(gains)}, by {worst} at most"
+    return "better" if any(gain > row.read for gain in gains) else "as good"
+
+
+def _values(figures, records) -> list:
+    return [looked_up(f, records) if isinstance(f, Of) else f for f in figures]
+
+
+def _written(figures, records) -> str:
+    digits = [f.digits if isinstance(f, Of) else None for f in figures]
+    values = _values(figures, records)
+    return "; ".join(
+        ABSENT if value is None else number(value, places)
+        for value, places in zip(values, digits, strict=True)
+    )
+
+
+def is_drawn(row: Row) -> bool:
+    """Say whether the picture, or the section of a notebook, that a row names is there."""
+    name, _, heading = row.shown.partition(": ")
+    if not heading:
+        return bool(name) and (RESULTS / name).is_file()
+    script = (NOTEBOOKS / f"{name}.py").read_text()
+    return re.search(rf"^# #+ {re.escape(heading)}$", script, re.MULTILINE) is not None
+
+
+def _links(row: Row, records: dict) -> str:
+    names = dict.fromkeys(f.record for f in row.ours if f.record in records)
+    links = [f"{{download}}`record <../benchmarks/results/{name}.json>`" for name in names]
+    if is_drawn(row):
+        name, _, heading = row.shown.partition(": ")
+        place = f"notebooks/{name}.ipynb" if heading else f"benchmarks/results/{name}"
+        links.append(f"{{download}}`{'notebook' if heading else 'picture'} <../{place}>`")
+    return ", ".join(links) or ABSENT
+
+
+def line(row: Row, records: dict) -> list[str]:
+    """Return the cells of a row."""
+    text = isinstance(row.published, str)
+    published = row.published if text else _written(row.published, records)
+    ours = _written(row.ours, records) or ("drawn" if is_drawn(row) else ABSENT)
+    stands = compared(row, records) or ""
+    said = "; ".join(part for part in (stands, row.said) if part)
+    return [row.item, published, ours, said, _links(row, records)]
+
+
+def state(part: Part, records: dict) -> str:
+    """Say in a word or two how a part stands by its rows."""
+    stands = [found for row in part.rows if (found := compared(row, records))]
+    drawn = [is_drawn(row) for row in part.rows if row.shown and not row.ours]
+    if ABSENT in stands or not all(drawn):
+        return "not whole"
+    if any(found.startswith("behind") for found in stands):
+        return "in part"
+    if {"better", "answered"} & set(stands):
+        return "better"
+    return "as good" if stands else "repeated"
+
+
+def _counted(found: list[str]) -> str:
+    """Say how many there are of each: "6 better, 4 repeated, 1 in part"."""
+    count = Counter(found).most_common()
+    return ", ".join(f"{many} {name}" for name, many in count)
+
+
+def text_of(records: dict) -> str:
+    """Return the text of the page."""
+    states = [state(part, records) for part in PARTS]
+    found = (compared(row, records) for part in PARTS for row in part.rows)
+    stands = ["behind in a figure" if one.startswith("behind") else one for one in found if one]
+    stands = ["without a record" if one == ABSENT else one for one in stands]
+    blocks = [
+        "# From the papers",
+        "Here are the tables, figures and questions of the five sources that this library began\n"
+        "from, what they published, and what came of it here. The command\n"
+        "`python benchmarks/papers/papers.py` makes this page: what is here is looked up in the\n"
+        "records, and in those that repeat a paper's sampler what it published.\n"
+        f'"{ABSENT}" means that there is no record yet, or no picture.',
+        f"The {len(PARTS)} parts are: {_counted(states)}. Better is a part that is nowhere behind\n"
+        "what was published, in part one that is; of a repeated one nothing can be compared; one\n"
+        "that is not whole lacks a record or a picture.",
+        f"The {len(stands)} rows that compare or answer something are: {_counted(stands)}.",
+    ]
+    for part, found in zip(PARTS, states, strict=True):
+        blocks.append(f"## {part.title}")
+        blocks.append(f"This part: {found}.")
+        header = ["table, figure or question", "published", "here", "so it is", "from"]
+        blocks.append(table(header, [line(row, records) for row in part.rows]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def main() -> None:
+    PAGE.write_text(text_of(read_records(RESULTS)))
+    print(PAGE)
+
+
+if __name__ == "__main__":
+    main()

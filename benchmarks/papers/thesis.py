@@ -1,0 +1,326 @@
+"""The runs of Gonsior 2019, table 3.2: IASG as published, on the 8x8 tile matrices.
+
+Every run is one chain with the precision fixed at one. At 60,000 draws: the clean and the noisy
+matrix; flat, Normal and Laplace (PanPAL) priors; from the optimum and from a random start; ranks
+20, 30 and 40; batches of 75, 250 and 512. At 600,000 draws, and at two million, a subset. Besides,
+the Beta prior, which the thesis tried and left out of its tables.
+
+Where the rank is 20 the optimum has ten of its columns cut, and where it is 40 it has ten uniform
+ones more, as in section 4.2.4. The thesis's own matrices are not available; ours are generated
+with the same parameters and the tile size that its error counts imply.
+
+Of every run are kept: the log joint density, means and variances of the factors and of their
+gradients, and histograms of all marginals (section 3.3.4). Errors count entries of the Boolean
+product of thresholded posterior means that differ from the noise-free matrix, with the thresholds
+of algorithm 4.1 chosen against that truth, as in the thesis.
+
+    python benchmarks/papers/thesis.py --work FOLDER                  # everything: about 12 hours
+    python benchmarks/papers/thesis.py --work FOLDER --draws 60000    # some of its runs
+    python benchmarks/papers/thesis.py --work FOLDER --seeds 0 1 2    # three matrices a row
+    python benchmarks/papers/thesis.py --work FOLDER --list           # which are there, or done
+
+A run that FOLDER holds is not run again, and one that was cut off goes on from its last
+checkpoint. The records thesis_tables (tables 4.1 and 4.2) and thesis_runs (all else) show the runs
+that FOLDER holds. With `--part NAME` they are thesis_tables_NAME and thesis_runs_NAME, and the
+pages show the runs of all parts. `thesis_figures.py` draws them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import shutil
+import sys
+import time
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+import bmfjax
+from bmfjax.data import thesis_matrix
+from bmfjax.diagnostics import oracle_threshold
+from bmfjax.infer import ChainRun, histogram, moments
+from bmfjax.infer.checkpoint import Checkpoint
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+PRIORS = {"flat": "uniform", "Normal": "normal", "PanPAL": "laplace", "Beta": "beta"}
+DATA, STARTS = ("clean", "noisy"), ("random", "optimum")
+RANKS, BATCHES = (20, 30, 40), (75, 250, 512)
+TRUE_RANK = 30
+FACTORS = ("usage", "basis")
+#: Seconds between two checkpoints of a run.
+INTERVAL = 120.0
+
+
+class Run(NamedTuple):
+    """One row of table 3.2, on the matrix of one seed."""
+
+    draws: int
+    data: str
+    prior: str
+    start: str
+    rank: int
+    batch: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return "-".join(map(str, self))
+
+    @property
+    def published(self) -> tuple | None:
+        """The row of table 4.1 or 4.2 that it repeats, where it repeats one."""
+        if self.draws != 60_000 or self.rank != TRUE_RANK:
+            return None
+        return PUBLISHED.get((self.start, self.data, self.prior, self.batch))
+
+    @property
+    def model(self) -> str:
+        return self.prior if self.prior == "PanPAL" else f"BMF+{self.prior}"
+
+
+def runs_of_table(seeds) -> list[Run]:
+    """All runs of table 3.2, and the Beta prior at the rank of the data."""
+    grids = [
+        (60_000, DATA, ("flat", "Normal", "PanPAL"), STARTS, RANKS, BATCHES),
+        (60_000, DATA, ("Beta",), STARTS, (TRUE_RANK,), BATCHES),
+        (600_000, DATA, ("Normal", "PanPAL"), STARTS, RANKS, (512,)),
+        (2_000_000, DATA, ("Normal",), ("random",), (TRUE_RANK,), (512,)),
+    ]
+    return [
+        Run(draws, *choice) for draws, *grid in grids for choice in itertools.product(*grid, seeds)
+    ]
+
+
+#: Gonsior 2019, tables 4.1 and 4.2: error at 0.5, lowest error, lowest and highest best threshold,
+#: in the order of start (random, optimum), data, prior (flat, Normal, PanPAL) and batch.
+_PUBLISHED = [
+    (87, 72, 0.41, 0.44), (937, 928, 0.46, 0.46), (1431, 1325, 0.42, 0.42),
+    (1919, 713, 0.19, 0.19), (383, 220, 0.42, 0.42), (821, 552, 0.32, 0.32),
+    (1919, 1919, 0.01, 0.99), (1919, 1918, 0.03, 0.03), (551, 294, 0.30, 0.34),
+    (732, 722, 0.48, 0.48), (1594, 1551, 0.53, 0.53), (1938, 1913, 0.58, 0.60),
+    (1885, 407, 0.26, 0.26), (1016, 876, 0.39, 0.39), (1494, 1469, 0.47, 0.47),
+    (1919, 1919, 0.01, 0.99), (1195, 1096, 0.38, 0.40), (1533, 1497, 0.48, 0.48),
+    (8, 0, 0.40, 0.47), (8, 0, 0.39, 0.48), (0, 0, 0.38, 0.50),
+    (1918, 0, 0.17, 0.19), (8, 0, 0.34, 0.43), (8, 0, 0.36, 0.48),
+    (1919, 0, 0.01, 0.01), (8, 0, 0.29, 0.42), (8, 0, 0.34, 0.48),
+    (125, 104, 0.46, 0.47), (72, 72, 0.48, 0.50), (56, 40, 0.53, 0.54),
+    (1549, 111, 0.29, 0.29), (63, 63, 0.50, 0.50), (32, 32, 0.50, 0.50),
+    (1919, 0, 0.01, 0.01), (55, 48, 0.46, 0.47), (48, 32, 0.53, 0.53),
+]  # fmt: skip
+PUBLISHED = dict(
+    zip(itertools.product(STARTS, DATA, ("flat", "Normal", "PanPAL"), BATCHES), _PUBLISHED,
+        strict=True)
+)  # fmt: skip
+
+
+def start_of(run: Run, truth) -> dict | None:
+    """The optimum, with columns cut or uniform ones added; None for a random start."""
+    if run.start == "random":
+        return None
+    r = np.random.default_rng(run.seed)
+    position = {}
+    for name in FACTORS:
+        factor = np.asarray(getattr(truth, name), np.float32)[:, : run.rank]
+        more = r.uniform(size=(len(factor), max(run.rank - TRUE_RANK, 0))).astype(np.float32)
+        position[name] = np.concatenate([factor, more], 1)[None]
+    return position
+
+
+def chain_of(run: Run, num_draws: int) -> ChainRun:
+    """The chain of a run, not yet begun."""
+    truth = thesis_matrix(run.data, tiles="8x8", seed=run.seed)
+    model = functools.partial(
+        bmfjax.models.relaxed_bmf, rank=run.rank, prior=PRIORS[run.prior], precision=1.0
+    )
+    bound = bmfjax.IASG.thesis(model, batch_size=run.batch).bind(truth.data.dense())
+    return ChainRun(
+        bound.algorithm,
+        jax.random.key(zlib.crc32(run.name.encode())),
+        bound.data,
+        num_samples=num_draws,
+        position=start_of(run, truth),
+        reducers={
+            "moments": moments(*FACTORS, *(f"gradient_{n}" for n in FACTORS)),
+            "histograms": histogram(*FACTORS),
+        },
+        # Figure 4.1 shows the first 10,000 draws.
+        trace=dict.fromkeys(("log_joint", "clamped"), max(1, num_draws // 6000)),
+        chunk_size=2048,
+    )
+
+
+def carry_out(run: Run, num_draws: int, work: Path) -> dict:
+    """Make a run, or what is left of it, and return what is kept of it."""
+    folder = work / f"{run.name}.checkpoint"
+    folder.mkdir(parents=True, exist_ok=True)
+    store = Checkpoint(folder, {**run._asdict(), "num_draws": num_draws})
+    chain = chain_of(run, num_draws)
+    if store.exists():
+        chain = store.read(lambda earlier: chain)
+    began = written = time.monotonic()
+    before = chain.seconds
+
+    def on_chunk(chain):
+        nonlocal written
+        if time.monotonic() - written > INTERVAL:
+            chain.seconds = before + time.monotonic() - began
+            store.write(chain)
+            written = time.monotonic()
+
+    chain.finish(on_chunk=on_chunk)
+    kept = {"seconds": np.float64(before + time.monotonic() - began)}
+    reduced, trace = chain.reduced(), chain.trace()
+    for name, found in reduced["moments"].items():
+        kept |= {f"{name}_{of}": found[of][0] for of in ("mean", "variance")}
+    kept |= {f"{name}_histogram": reduced["histograms"][name][0] for name in FACTORS}
+    return kept | {name: values[0] for name, values in trace.items()}
+
+
+def figures_of(run: Run, kept: dict) -> dict:
+    """The row of a run in the records."""
+    clean = thesis_matrix(run.data, tiles="8x8", seed=run.seed).clean
+    found = oracle_threshold(kept["usage_mean"], kept["basis_mean"], clean)
+    mean, sd, slope = (_flat(kept, of) for of in ("mean", "sd", "gradient_mean"))
+    between = (mean > 0.2) & (mean < 0.8)
+    counts = np.concatenate([kept[f"{n}_histogram"] for n in FACTORS]).reshape(-1, 50)
+    share = counts[:, [0, -1]].sum(0) / counts.sum()
+    row = run._asdict() | {
+        "model": run.model,
+        "error_at_half": int(found.error_at_half),
+        "error": int(found.error),
+        "tau_min": round(float(found.tau_min), 2),
+        "tau_max": round(float(found.tau_max), 2),
+    }
+    if run.published:
+        names = ("error_at_half", "error", "tau_min", "tau_max")
+        row |= {f"thesis_{n}": v for n, v in zip(names, run.published, strict=True)}
+    return row | {
+        "mean_entry": round(float(mean.mean()), 4),
+        "mean_usage": round(float(kept["usage_mean"].mean()), 4),
+        "mean_basis": round(float(kept["basis_mean"].mean()), 4),
+        "mean_sd": round(float(sd.mean()), 4),
+        # Of figures 4.7, 4.10 and 4.11: how uncertain entries are that lie between 0 and 1.
+        "sd_between": round(float(sd[between].mean()), 4) if between.any() else None,
+        "share_between": round(float(between.mean()), 4),
+        "draws_near_zero": round(float(share[0]), 4),
+        "draws_near_one": round(float(share[1]), 4),
+        "mean_gradient": round(float(np.abs(slope).mean()), 4),
+        "log_joint_first": round(float(kept["log_joint"][0]), 1),
+        "log_joint_last": round(float(kept["log_joint"][-1]), 1),
+        "clamped_last": round(float(kept["clamped"][-1]), 4),
+        "seconds": round(float(kept["seconds"]), 1),
+    }
+
+
+def _flat(kept: dict, of: str) -> np.ndarray:
+    """All entries of both factors: their means, standard deviations or mean gradients."""
+    if of == "sd":
+        return np.sqrt(np.concatenate([kept[f"{n}_variance"].ravel() for n in FACTORS]))
+    prefix, of = ("gradient_", "mean") if of == "gradient_mean" else ("", of)
+    return np.concatenate([kept[f"{prefix}{n}_{of}"].ravel() for n in FACTORS])
+
+
+def held_runs(work: Path) -> dict[Run, Path]:
+    """The finished runs of a folder, in the order of the table."""
+    held = {}
+    for path in work.glob("*.npz"):
+        draws, data, prior, start, *numbers = path.stem.split("-")
+        held[Run(int(draws), data, prior, start, *map(int, numbers))] = path
+    order = {run: place for place, run in enumerate(runs_of_table(sorted({r.seed for r in held})))}
+    return dict(sorted(held.items(), key=lambda item: order[item[0]]))
+
+
+def read(path: Path) -> dict:
+    """What is kept of a run."""
+    with np.load(path) as stored:
+        return dict(stored)
+
+
+def write_records(work: Path, shorter: int, output: Path | None, part: str = "") -> None:
+    """One record of tables 4.1 and 4.2, and one of all other runs.
+
+    The first is written where `work` holds every row, or where the records have a `part`: rows
+    that are missing are then in another one.
+    """
+    held = held_runs(work)
+    rows = {run: figures_of(run, read(path)) for run, path in held.items()}
+    common = {"shorter": shorter} if shorter > 1 else {}
+    of_tables = [run for run in rows if run.published]
+    whole = {r[:-1] for r in runs_of_table([0]) if r.published} == {r[:-1] for r in of_tables}
+    if of_tables and not (whole or part):
+        print(
+            f"{work} holds some rows of tables 4.1 and 4.2 alone: no record of them is written; "
+            "--part NAME writes them as a part"
+        )
+    elif of_tables:
+        table = {
+            "samples": 60_000 // shorter, "rank": TRUE_RANK, **common,
+            "ones_in_the_noise_free_matrix": int(thesis_matrix("clean", "8x8", 0).clean.sum()),
+            "rows": [rows[run] for run in of_tables],
+        }  # fmt: skip
+        print(write_record(named("thesis_tables", part), table, output))
+    others = [row for run, row in rows.items() if not run.published]
+    if others:
+        left = sum(run not in held for run in runs_of_table([0]))
+        figures = {**common, "runs_of_table_3_2_left": left, "rows": others}
+        print(write_record(named("thesis_runs", part), figures, output))
+
+
+def named(record: str, part: str) -> str:
+    """The name of a record, or of a part of it."""
+    return f"{record}_{part}" if part else record
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--work", type=Path, required=True, help="folder for the runs")
+    parser.add_argument("--draws", type=int, nargs="*", help="only runs of these lengths")
+    parser.add_argument("--data", nargs="*", choices=DATA, help="only these matrices")
+    parser.add_argument("--prior", nargs="*", choices=list(PRIORS), help="only these priors")
+    parser.add_argument("--start", nargs="*", choices=STARTS, help="only these starts")
+    parser.add_argument("--rank", type=int, nargs="*", help="only these ranks")
+    parser.add_argument("--batch", type=int, nargs="*", help="only these batches")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0], help="of the matrices")
+    parser.add_argument("--shorter", type=int, default=1, help="divide all lengths, for a trial")
+    parser.add_argument("--list", action="store_true", help="list the runs, and end")
+    parser.add_argument("--part", default="", help="name of a part: ends the records' names")
+    parser.add_argument("--output", type=Path, help="folder of the records")
+    options = parse(parser)
+    options.work.mkdir(parents=True, exist_ok=True)
+    fields = ("draws", "data", "prior", "start", "rank", "batch")
+    chosen = [
+        run
+        for run in runs_of_table(options.seeds)
+        if all(getattr(run, n) in (getattr(options, n) or [getattr(run, n)]) for n in fields)
+    ]
+    if not chosen:
+        parser.error("no run of table 3.2 is like this; --list shows all")
+    for run in chosen:
+        path = options.work / f"{run.name}.npz"
+        if options.list:
+            print("done" if path.exists() else "    ", *run)
+        elif not path.exists():
+            kept = carry_out(run, run.draws // options.shorter, options.work)
+            # Under another name until it is whole.
+            with path.with_suffix(".part").open("wb") as file:
+                np.savez_compressed(file, **kept)
+            path.with_suffix(".part").rename(path)
+            shutil.rmtree(options.work / f"{run.name}.checkpoint")
+            print(*run, f"{float(kept['seconds']):.0f} s", flush=True)
+    if not options.list:
+        write_records(options.work, options.shorter, options.output, options.part)
+
+
+if __name__ == "__main__":
+    main()

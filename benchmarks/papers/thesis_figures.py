@@ -1,0 +1,276 @@
+"""Figures 4.1 to 4.12 of Gonsior 2019, from the runs that `thesis.py` made.
+
+    python benchmarks/papers/thesis.py --work FOLDER
+    python benchmarks/papers/thesis_figures.py --work FOLDER
+
+Figures 4.2 and 4.3 show a model of three variables and need no runs. A figure is drawn where the
+folder holds all of its runs; of the others it says which runs are missing. The matrices are those
+of seed 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.papers.thesis import (
+    BATCHES,
+    DATA,
+    FACTORS,
+    PUBLISHED,
+    STARTS,
+    TRUE_RANK,
+    Run,
+    figures_of,
+    read,
+)
+from benchmarks.record import RESULTS
+
+COLOURS = {"usage": "#2b5fa8", "basis": "#c4661f"}
+PRIORS = ("flat", "Normal", "PanPAL")
+#: x and y of the analogue, and where it is cut along z.
+GRID, CUTS = np.linspace(0.0, 1.0, 101), (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+class Missing(Exception):
+    """A run that a figure needs is not in the folder."""
+
+
+class Runs:
+    """The runs of a folder, read when they are asked for."""
+
+    def __init__(self, work: Path):
+        self.work = work
+
+    def path(
+        self, draws=60_000, data="clean", prior="Normal", start="random", rank=TRUE_RANK, batch=512
+    ) -> Path:
+        return self.work / f"{Run(draws, data, prior, start, rank, batch, 0).name}.npz"
+
+    def has(self, **about) -> bool:
+        return self.path(**about).exists()
+
+    def __call__(self, *place, **about) -> dict:
+        path = self.path(*place, **about)
+        if not path.exists():
+            raise Missing(path.stem)
+        return read(path)
+
+
+def panels(rows: int, columns: int, size, x: str, y: str, **options):
+    """A figure of small panels with one label for all of their axes."""
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **options)
+    figure.supxlabel(x, fontsize=10)
+    figure.supylabel(y, fontsize=10)
+    return figure, axes
+
+
+def log_likelihood(runs: Runs) -> Figure:
+    """Figure 4.1: the log joint density over the first 10,000 draws."""
+    figure, axes = panels(2, 3, (10, 5.5), "draw", "log joint density", sharex=True)
+    for (row, start), (column, prior) in itertools.product(enumerate(STARTS), enumerate(PRIORS)):
+        cell = axes[row, column]
+        for batch in BATCHES:
+            trace = runs(prior=prior, start=start, batch=batch)["log_joint"]
+            every = 60_000 // len(trace)
+            shown = trace[: 10_000 // every]
+            cell.plot(np.arange(len(shown)) * every, shown, label=f"batch {batch}", linewidth=1)
+        cell.set_title(f"{prior} prior, from {_named(start)}", fontsize=10, loc="left")
+    axes[0, 0].legend(fontsize=8)
+    return figure
+
+
+def analogue(x, y, z, ones, normal: bool):
+    """Log-likelihood of the model of three variables: equation 4.1, or 4.2 with the Normal prior.
+
+    The thesis prints minus signs between the squares. With these the second and third would be
+    rewarded for missing their data, against what its figures show; the sum of squares is meant.
+    """
+    a, b, c = ones
+    squares = (x * y - a) ** 2 + (x * z - b) ** 2 + (y * z - c) ** 2
+    return -0.5 * (squares + (x * x + y * y + z * z if normal else 0.0))
+
+
+def maxima(values: np.ndarray) -> np.ndarray:
+    """Where on the grid a cut is largest, as indices (point, axis): many where it is flat."""
+    return np.argwhere(values >= values.max() - 1e-9)
+
+
+def low_dimensional(normal: bool) -> Figure:
+    """Figures 4.2 and 4.3: cuts through the analogue, with their maxima."""
+    figure, axes = panels(len(CUTS), 8, (14, 9), "x", "y", sharex=True, sharey=True)
+    x, y = np.meshgrid(GRID, GRID, indexing="ij")
+    for column, ones in enumerate(itertools.product((0, 1), repeat=3)):
+        for row, z in enumerate(CUTS):
+            values, cell = analogue(x, y, z, ones, normal), axes[row, column]
+            cell.contourf(GRID, GRID, values.T, levels=np.linspace(-3, 0, 25), cmap="viridis",
+                          extend="min")  # fmt: skip
+            at = maxima(values)
+            cell.plot(GRID[at[:, 0]], GRID[at[:, 1]], "o", color="red", markersize=3, clip_on=False)
+            cell.set_aspect("equal")
+            if row == 0:
+                cell.set_title("a, b, c = " + ", ".join(map(str, ones)), fontsize=9)
+            if column == 0:
+                cell.set_ylabel(f"z = {z}", fontsize=9)
+    return figure
+
+
+def mean_images(runs: Runs) -> Figure:
+    """Figure 4.4: posterior means of both factors, transposed; red is 0, yellow 0.5, blue 1."""
+    figure, axes = panels(2, 2, (11, 5), "row or column of the matrix", "factor")
+    for (row, start), (column, name) in itertools.product(
+        enumerate(reversed(STARTS)), enumerate(FACTORS)
+    ):
+        image = runs(start=start)[f"{name}_mean"].T
+        shown = axes[row, column].imshow(
+            image, aspect="auto", cmap="RdYlBu", vmin=0, vmax=1, interpolation="nearest"
+        )
+        axes[row, column].set_title(f"{name}, from {_named(start)}", fontsize=10, loc="left")
+    figure.colorbar(shown, ax=axes, label="posterior mean", shrink=0.8)
+    return figure
+
+
+def mean_histograms(runs: Runs, draws: int) -> Figure:
+    """Figures 4.5 and 4.6: histograms of the posterior means above 0.05."""
+    figure, axes = panels(2, 2, (8, 5), "posterior mean", "entries", sharex=True)
+    for (row, start), (column, name) in itertools.product(
+        enumerate(reversed(STARTS)), enumerate(FACTORS)
+    ):
+        means = runs(draws=draws, start=start)[f"{name}_mean"].ravel()
+        cell = axes[row, column]
+        cell.hist(means[means >= 0.05], bins=np.linspace(0.05, 1, 39), color=COLOURS[name])
+        below = f"{int((means < 0.05).sum()):,} below 0.05"
+        cell.set_title(f"{name}, from {_named(start)}; {below}", fontsize=9, loc="left")
+    return figure
+
+
+def mean_and_sd(runs: Runs, rank: int) -> Figure:
+    """Figures 4.7, 4.10 and 4.11: standard deviation against mean, by length and start.
+
+    Two million draws are shown where the run is there: it takes the longest of all.
+    """
+    lengths = (60_000, 600_000)
+    if rank == TRUE_RANK and runs.has(draws=2_000_000):
+        lengths += (2_000_000,)
+    figure, axes = panels(
+        2, len(lengths), (3.6 * len(lengths), 6), "posterior mean", "posterior standard deviation",
+        sharex=True, sharey=True,
+    )  # fmt: skip
+    for (row, start), (column, draws) in itertools.product(enumerate(STARTS), enumerate(lengths)):
+        if draws == 2_000_000 and start == "optimum":
+            axes[row, column].set_axis_off()  # not among the thesis's runs
+            continue
+        _scatter(axes[row, column], runs(draws=draws, start=start, rank=rank), "sd")
+        title = f"{draws:,} draws, from {_named(start)}"
+        axes[row, column].set_title(title, fontsize=9, loc="left")
+    _legend(axes[0, 0])
+    return figure
+
+
+def by_prior_and_batch(runs: Runs, of: str) -> Figure:
+    """Figures 4.8 and 4.9: standard deviation, or mean gradient, against mean."""
+    label = {"sd": "posterior standard deviation", "gradient": "mean gradient"}[of]
+    shared = {"sharex": True, "sharey": of == "sd"}
+    figure, axes = panels(2, 6, (16, 5.5), "posterior mean", label, **shared)
+    for (row, batch), (column, (start, prior)) in itertools.product(
+        enumerate((75, 512)), enumerate(itertools.product(STARTS, PRIORS))
+    ):
+        _scatter(axes[row, column], runs(prior=prior, start=start, batch=batch), of)
+        title = f"{prior}, batch {batch},\nfrom {_named(start)}"
+        axes[row, column].set_title(title, fontsize=9, loc="left")
+    _legend(axes[0, 0])
+    return figure
+
+
+def _scatter(cell, kept: dict, of: str) -> None:
+    """One dot an entry: its mean, and its standard deviation or mean gradient."""
+    for name in FACTORS:
+        gradient = kept[f"gradient_{name}_mean"]
+        y = np.sqrt(kept[f"{name}_variance"]) if of == "sd" else gradient
+        cell.plot(
+            kept[f"{name}_mean"].ravel(), y.ravel(), ".", markersize=2, alpha=0.3,
+            color=COLOURS[name], markeredgewidth=0, rasterized=True, label=name,
+        )  # fmt: skip
+
+
+def _legend(cell) -> None:
+    for handle in cell.legend(fontsize=8, markerscale=4).legend_handles:
+        handle.set_alpha(1)
+
+
+def thresholds(runs: Runs) -> Figure:
+    """Figure 4.12: the thresholds with the fewest errors, by the index of tables 4.1 and 4.2."""
+    figure, axes = panels(1, 2, (10, 4.5), "index in the table", "best thresholds", sharey=True)
+    rows = list(itertools.product(DATA, PRIORS, BATCHES))
+    for column, (cell, start) in enumerate(zip(axes[0], STARTS, strict=True)):
+        for index, (data, prior, batch) in enumerate(rows):
+            run = Run(60_000, data, prior, start, TRUE_RANK, batch, 0)
+            found = figures_of(run, runs(*run[:-1]))
+            ours, theirs = (
+                (found["tau_min"], found["tau_max"]),
+                PUBLISHED[start, data, prior, batch],
+            )
+            for shift, (low, high), colour, label in (
+                (-0.15, ours, "#2b5fa8", "here"), (0.15, theirs[2:], "#999999", "thesis"),
+            ):  # fmt: skip
+                # A single threshold is drawn as wide as a step of its grid.
+                cell.vlines(index + shift, low - 0.005, high + 0.005, colour, linewidth=4,
+                            label=label if index == column == 0 else None)  # fmt: skip
+        cell.axhline(0.5, color="red", linewidth=1)
+        cell.set_xticks(range(len(rows)))
+        cell.set_ylim(0, 1)
+        cell.set_title(f"from {_named(start)}", fontsize=10, loc="left")
+    axes[0, 0].legend(fontsize=8)
+    return figure
+
+
+def _named(start: str) -> str:
+    return "the optimum" if start == "optimum" else "a random start"
+
+
+def all_figures(runs: Runs) -> Iterator[tuple[str, object]]:
+    """Their numbers, and what draws them."""
+    yield "4.01", lambda: log_likelihood(runs)
+    yield "4.02", lambda: low_dimensional(normal=False)
+    yield "4.03", lambda: low_dimensional(normal=True)
+    yield "4.04", lambda: mean_images(runs)
+    yield "4.05", lambda: mean_histograms(runs, 60_000)
+    yield "4.06", lambda: mean_histograms(runs, 600_000)
+    yield "4.07", lambda: mean_and_sd(runs, TRUE_RANK)
+    yield "4.08", lambda: by_prior_and_batch(runs, "sd")
+    yield "4.09", lambda: by_prior_and_batch(runs, "gradient")
+    yield "4.10", lambda: mean_and_sd(runs, 20)
+    yield "4.11", lambda: mean_and_sd(runs, 40)
+    yield "4.12", lambda: thresholds(runs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--work", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the pictures")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    for number, draw in all_figures(Runs(options.work)):
+        try:
+            figure = draw()
+        except Missing as missing:
+            print(f"figure {number}: the run {missing} is missing; make it with thesis.py")
+            continue
+        path = options.output / f"thesis_figure_{number.replace('.', '_')}.png"
+        figure.savefig(path, dpi=100)
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

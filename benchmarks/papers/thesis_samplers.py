@@ -1,0 +1,159 @@
+"""IASG as published, IASG corrected and the exact sampler, on the matrices of Gonsior 2019.
+
+The thesis fixes the precision of the noise at one and samples with too small steps. What each of
+the two costs is told apart: all three samplers run with the precision at one, and the latter two
+with a learned precision too, from the optimum and from a random start, for the same time. The
+exact sampler runs twice: what differs between its two runs is Monte Carlo error.
+
+Written are, over all entries of both factors:
+
+* errors of the Boolean product of thresholded means against the noise-free matrix, at one half and
+  at the best threshold, as in the thesis;
+* from the optimum, where labels match: root mean square difference of means from the exact
+  sampler, in its standard deviations, and the median ratio of standard deviations.
+
+    python benchmarks/papers/thesis_samplers.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import bmfjax
+from bmfjax.data import thesis_matrix
+from bmfjax.diagnostics import oracle_threshold
+from bmfjax.infer import ChainRun, TruncatedGibbs, moments
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+RANK = 30
+FACTORS = ("usage", "basis")
+#: Steps by which the time of a step is measured, after as many that hold the compilation.
+PILOT = 64
+EXACT, AGAIN, PUBLISHED, CORRECTED = "exact", "exact, again", "IASG published", "IASG corrected"
+
+
+def kernels(learned: bool, data):
+    """Name and bound kernel of every sampler of one posterior."""
+    fixed = {} if learned else {"precision": 1.0}
+    model = functools.partial(bmfjax.models.relaxed_bmf, rank=RANK, prior="normal", **fixed)
+    yield EXACT, TruncatedGibbs(model).bind(data)
+    yield AGAIN, TruncatedGibbs(model).bind(data)
+    yield CORRECTED, bmfjax.IASG(model).bind(data)
+    if not learned:
+        yield PUBLISHED, bmfjax.IASG.thesis(model, batch_size=512).bind(data)
+
+
+def start_of(truth, learned: bool) -> dict:
+    """The truth, a little inside the bounds."""
+    position = {
+        name: np.clip(np.asarray(getattr(truth, name), np.float32), 0.02, 0.98)[None]
+        for name in FACTORS
+    }
+    return position | ({"precision": np.full(1, 10.0, np.float32)} if learned else {})
+
+
+def sample(bound, position, seconds: float, key) -> dict:
+    """Moments over as many draws as fit into the time, after as many that are left out."""
+    run_of = functools.partial(
+        ChainRun, bound.algorithm, key, bound.data, position=position, chunk_size=PILOT,
+        reducers={"moments": moments(*FACTORS)}, trace={"log_joint": 1},
+    )  # fmt: skip
+    pilot = run_of(num_samples=4 * PILOT)
+    pilot.advance(PILOT)
+    pilot.advance(PILOT)
+    began = time.perf_counter()
+    pilot.advance(PILOT)
+    number = max(PILOT, round(0.5 * seconds * PILOT / (time.perf_counter() - began)))
+    run = run_of(num_warmup=number, num_samples=number)
+    run.advance(1)  # which compiles
+    began = time.perf_counter()
+    run.finish()
+    spent = time.perf_counter() - began
+    found = run.reduced()["moments"]
+    return {
+        "draws": number,
+        "seconds": round(spent, 1),
+        "log_joint": round(float(run.trace()["log_joint"][0, number:].mean()), 1),
+        "precision": _precision(run.state),
+        **{
+            of: np.concatenate([found[n][of][0].ravel() for n in FACTORS], dtype=float)
+            for of in ("mean", "variance")
+        },
+        **{n: found[n]["mean"][0] for n in FACTORS},
+    }
+
+
+def _precision(state) -> float | None:
+    """The last value of a learned precision."""
+    precision = state.position.get("precision")
+    return None if precision is None else round(float(np.asarray(precision)[0]), 2)
+
+
+def row_of(found: dict, exact: dict | None, truth) -> dict:
+    """The figures of one sampler, beside the exact one's where labels match."""
+    best = oracle_threshold(found["usage"], found["basis"], truth.clean)
+    sd = np.sqrt(found["variance"])
+    row = {n: found[n] for n in ("draws", "seconds", "log_joint", "precision")} | {
+        "error_at_half": int(best.error_at_half),
+        "error": int(best.error),
+        "tau_min": round(float(best.tau_min), 2),
+        "tau_max": round(float(best.tau_max), 2),
+        "mean_entry": round(float(found["mean"].mean()), 4),
+        "mean_sd": round(float(sd.mean()), 4),
+    }
+    if exact is None:
+        return row
+    reference = np.sqrt(exact["variance"])
+    shift = (found["mean"] - exact["mean"]) / reference
+    return row | {
+        "mean_difference": round(float(np.sqrt(np.mean(shift**2))), 3),
+        "sd_ratio": round(float(np.median(sd / reference)), 3),
+    }
+
+
+def study(seconds: float):
+    """All rows, as they are made."""
+    for name in ("clean", "noisy"):
+        truth = thesis_matrix(name, tiles="8x8")
+        data = truth.data.dense()
+        for learned in (False, True):
+            for start in ("optimum", "random"):
+                position = start_of(truth, learned) if start == "optimum" else None
+                exact = None
+                for place, (sampler, bound) in enumerate(kernels(learned, data)):
+                    found = sample(bound, position, seconds, jax.random.key(place))
+                    row = row_of(found, exact, truth)
+                    if sampler == EXACT and start == "optimum":
+                        exact = found
+                    about = {"data": name, "precision_is": "learned" if learned else "1"}
+                    yield about | {"start": start, "sampler": sampler} | row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="of sampling, for every run")
+    parser.add_argument("--output", type=Path, help="folder of the record")
+    options = parse(parser)
+    rows = []
+    for row in study(options.seconds):
+        print(row, flush=True)
+        rows.append(row)
+    figures = {"rank": RANK, "seconds": options.seconds, "rows": rows}
+    print(write_record("thesis_samplers", figures, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Do the OrMachine's factors separate labels that it never saw?
+
+Of handwritten digits (scikit-learn's, a pixel being one where it is half full or more) and of any
+matrices given, with a label `y` for each row: cross-validated accuracy of a classifier of the
+nearest neighbours and of logistic regression, from the posterior means of the usage, beside those
+from a truncated singular value decomposition and a nonnegative factorisation of the same rank, and
+beside the largest class. The factors are learned from all rows, without labels, whatever the
+method. Also the information that each factor, present or absent, holds on the label.
+
+    python benchmarks/prediction/ormachine_labels.py
+    python benchmarks/prediction/ormachine_labels.py --files pathways.npz cells.npz
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.decomposition import NMF, TruncatedSVD
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import mutual_info_score
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import bmfjax
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+FOLDS = 5
+SCALARS = ("rhat_product", "rhat_log_joint", "rhat_dispersion", "ess_product", "errors")
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """1797 images of 8 x 8 pixels, which have 17 levels."""
+    images, label = load_digits(return_X_y=True)
+    return images >= 8, label
+
+
+def from_file(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Of an npz file: ones as `bits` or as compressed rows, and the labels."""
+    with np.load(path, allow_pickle=False) as file:
+        rows, columns = (int(n) for n in file["shape"])
+        label = file["y"]
+        if "bits" in file:
+            packed = file["bits"]
+            ones = np.unpackbits(packed, axis=1, bitorder="little", count=columns).astype(bool)
+        else:
+            ones = np.zeros((rows, columns), bool)
+            ones[np.repeat(np.arange(rows), np.diff(file["indptr"])), file["indices"]] = True
+    known = label >= 0
+    classes, counts = np.unique(label[known], return_counts=True)
+    known &= np.isin(label, classes[counts >= FOLDS])
+    return ones[known], label[known]
+
+
+def accuracy(features, label) -> dict:
+    """Of both classifiers: mean over the folds, and its standard error."""
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+    figures = {}
+    for name, classifier in (
+        ("neighbours", KNeighborsClassifier(15)),
+        ("logistic", LogisticRegression(max_iter=1000)),
+    ):
+        model = make_pipeline(StandardScaler(), classifier)
+        scores = cross_val_score(model, features, label, cv=folds)
+        figures[name] = round(float(scores.mean()), 4)
+        figures[f"{name}_error"] = round(float(scores.std(ddof=1) / np.sqrt(FOLDS)), 4)
+    return figures
+
+
+def other_features(ones, rank) -> dict:
+    """The rows as other methods of the same rank describe them, and as they are."""
+    values = ones.astype(np.float32)
+    with warnings.catch_warnings():
+        # That NMF stops at its last iteration changes no figure noticeably.
+        warnings.simplefilter("ignore")
+        parts = NMF(rank, init="nndsvda", max_iter=300, random_state=0).fit_transform(values)
+    return {
+        "truncated SVD": TruncatedSVD(rank, random_state=0).fit_transform(values),
+        "NMF": parts,
+        "all columns": values,
+    }
+
+
+def one_data_set(ones, label, options) -> dict:
+    """All figures of one matrix."""
+    fit = bmfjax.fit(
+        ones,
+        bmfjax.OrMachine(options.rank),
+        num_chains=options.chains,
+        num_warmup=options.warmup,
+        num_samples=options.samples,
+        progress=False,
+    )
+    features = {"OrMachine": fit.usage} | other_features(ones, options.rank)
+    classes, counts = np.unique(label, return_counts=True)
+    share = counts / len(label)
+    present = (fit.usage > 0.5).T
+    scalars = [(n, float(fit.figures.get(n))) for n in SCALARS]
+    information = [mutual_info_score(label, bits) / np.log(2) for bits in present]
+    return {
+        "shape": ones.shape,
+        "classes": len(classes),
+        "majority": round(float(share.max()), 4),
+        "accuracy": {n: accuracy(f, label) for n, f in features.items()},
+        "bits_of_information": [round(float(i), 3) for i in information],
+        "entropy_of_label": round(float(-(share * np.log2(share)).sum()), 3),
+        "rows_with_factor": [round(float(b.mean()), 3) for b in present],
+        # In words where it is infinite, which JSON has no number for.
+        "fit": {n: round(v, 4) if np.isfinite(v) else str(v) for n, v in scalars},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--files", nargs="*", type=Path, default=[], help="npz with labels `y`")
+    for name, value in (("rank", 10), ("chains", 2), ("warmup", 300), ("samples", 300)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    figures = {n: getattr(options, n) for n in ("rank", "chains", "warmup", "samples")}
+    figures |= {"folds": FOLDS, "data": {}}
+    sources = {"digits": digits} | {p.stem: lambda p=p: from_file(p) for p in options.files}
+    for name, source in sources.items():
+        began = time.perf_counter()
+        found = one_data_set(*source(), options)
+        figures["data"][name] = found | {"seconds": round(time.perf_counter() - began, 1)}
+        print(name, figures["data"][name], flush=True)
+    print(write_record("ormachine_labels", figures, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,284 @@
+"""Held-out ratings of MovieLens 100K: this library beside peers. A part of `peers.py`.
+
+One or more of the publisher's folds. Our models have rank 10 and their defaults, but for the number
+of draws. Peers choose among the options below by their error on a tenth of the training ratings,
+and are fitted again on all of them; Bayesian ones have the same number of draws as ours. Where a
+peer gives one number a rating, its interval is normal, with the error on that tenth as standard
+deviation: that is what a user would do.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from benchmarks.prediction.peers_form import Answer, Registry, best_of, grid
+
+VALIDATION = 0.1
+LOW, HIGH, LEVEL = 1.0, 5.0, 0.9
+NOISES = 4
+NORMAL_TAIL = 1.6449  # of the central 90 %
+RANK, SHAPE = 10, (943, 1682)
+LENGTHS = {"num_chains": 2, "num_warmup": 60, "num_samples": 120}
+BURN, KEPT = 60, 240
+METHODS = Registry()
+
+
+class Problem(NamedTuple):
+    """Tables (rating, 3) of user, item and stars: those to learn from, and those to tell."""
+
+    train: np.ndarray
+    test: np.ndarray
+    shape: tuple[int, int] = SHAPE
+
+
+class Told(NamedTuple):
+    """Means (rating,), ends of 90 % intervals (2, rating), log density or probability (rating,)."""
+
+    mean: np.ndarray
+    interval: np.ndarray
+    log_score: np.ndarray
+
+
+def problem(folder: Path, fold: int) -> Problem:
+    """Read one of the publisher's folds, from 1."""
+    from benchmarks.prediction.pmf_movielens import read_folds
+
+    _, _, folds = read_folds(folder)
+    return Problem(*folds[fold - 1])
+
+
+def scores(asked: Problem, told: Told) -> dict:
+    """Return error, coverage and mean log score."""
+    stars = asked.test[:, 2]
+    inside = (told.interval[0] <= stars) & (stars <= told.interval[1])
+    return {
+        "rmse": _rmse(told.mean, asked.test), "coverage": float(inside.mean()),
+        "width": float((told.interval[1] - told.interval[0]).mean()),
+        "log_score": float(told.log_score.mean()),
+    }  # fmt: skip
+
+
+def _rmse(mean, test) -> float:
+    return float(np.sqrt(np.mean((np.clip(mean, LOW, HIGH) - test[:, 2]) ** 2)))
+
+
+def of_draws(values, noise, test) -> Told:
+    """Return what draws (draw, rating) with normal noise of deviations (draw,) tell."""
+    noise = np.broadcast_to(np.asarray(noise, float), (len(values),))[:, None]
+    # Several noisy values a draw, so that the ends do not depend on few random numbers.
+    normal = np.random.default_rng(0).standard_normal((NOISES, *values.shape))
+    noisy = (values + noise * normal).reshape(-1, values.shape[1])
+    tail = 0.5 * (1 - LEVEL)
+    away = (test[:, 2] - values) / noise
+    density = -0.5 * away**2 - np.log(noise * np.sqrt(2 * np.pi))
+    return Told(
+        values.mean(0), np.quantile(noisy, (tail, 1 - tail), axis=0),
+        logsumexp(density, axis=0) - np.log(len(values)),
+    )  # fmt: skip
+
+
+def of_point(mean, sd, test) -> Told:
+    """Return what means and one standard deviation tell."""
+    told = of_draws(mean[None], sd, test)
+    return told._replace(interval=np.stack([mean - NORMAL_TAIL * sd, mean + NORMAL_TAIL * sd]))
+
+
+# ---- this library --------------------------------------------------------------------------------
+
+
+def _of_fit(asked: Problem, seed: int, model: str):
+    import bmfjax
+
+    data = bmfjax.Ratings(*asked.train.T, shape=asked.shape, scale=(LOW, HIGH))
+    fit = bmfjax.fit(data, RANK, model=model, seed=seed, progress=False, **LENGTHS)
+    i, j, stars = asked.test.T
+    noisy = {"noisy": True, "level": LEVEL}
+    log_score = np.concatenate([
+        logsumexp(density, axis=0) - np.log(len(density))
+        for part in np.array_split(np.arange(len(stars)), 20)
+        for density in (fit._log_density(i[part], j[part], stars[part].astype(float)),)
+    ])  # fmt: skip
+    told = Told(
+        fit.predict_cells(i, j, "mean"), fit.predict_cells(i, j, "interval", **noisy), log_score
+    )
+    return Answer(told, {"rank": RANK} | LENGTHS)
+
+
+@METHODS.add("bmfjax pmf", "bmfjax.fitting")
+def pmf(asked, seed):
+    return _of_fit(asked, seed, "pmf")
+
+
+@METHODS.add("bmfjax ordered-probit", "bmfjax.fitting")
+def ordered_probit(asked, seed):
+    """Its intervals are of whole stars, and its log score is of probabilities."""
+    return _of_fit(asked, seed, "ordered-probit")
+
+
+# ---- peers ---------------------------------------------------------------------------------------
+
+
+def _tuned(asked: Problem, seed: int, candidates, predict) -> Answer:
+    """Choose options on left-out ratings; then predict from all of them.
+
+    `predict(asked, seed, **options)` returns `Told`, or means (rating,).
+    """
+    left_out = np.random.default_rng([seed, 1]).random(len(asked.train)) < VALIDATION
+    part = asked._replace(train=asked.train[~left_out], test=asked.train[left_out])
+    errors = []
+
+    def loss(options):
+        told = predict(part, seed, **options)
+        errors.append(_rmse(told.mean if isinstance(told, Told) else told, part.test))
+        return errors[-1]
+
+    options, spent = best_of(candidates, loss)
+    told = predict(asked, seed, **options)
+    if not isinstance(told, Told):
+        told = of_point(told, min(errors), asked.test)
+    return Answer(told, options, spent)
+
+
+def effects_of(train, shape, damping=10.0):
+    """Return level, effects of users and of items, each mean pulled towards 0 as by 10 ratings."""
+    users, items, stars = train.T
+    level = stars.mean()
+    of_user, of_item = np.zeros(shape[0]), np.zeros(shape[1])
+    for _ in range(5):
+        left = stars - level - of_item[items]
+        of_user = _damped(users, left, shape[0], damping)
+        left = stars - level - of_user[users]
+        of_item = _damped(items, left, shape[1], damping)
+    return level, of_user, of_item
+
+
+def _damped(lines, values, size, damping):
+    return np.bincount(lines, values, size) / (np.bincount(lines, minlength=size) + damping)
+
+
+@METHODS.add("effects of users and items")
+def effects_alone(asked, seed):
+    def predict(asked, seed):
+        level, of_user, of_item = effects_of(asked.train, asked.shape)
+        return level + of_user[asked.test[:, 0]] + of_item[asked.test[:, 1]]
+
+    return _tuned(asked, seed, [{}], predict)
+
+
+@METHODS.add("cmfrec CMF", "cmfrec", "pandas")
+def cmfrec_cmf(asked, seed):
+    import pandas as pd
+    from cmfrec import CMF
+
+    def predict(asked, seed, **options):
+        table = pd.DataFrame(asked.train, columns=["UserId", "ItemId", "Rating"])
+        model = CMF(random_state=seed + 1, verbose=False, nthreads=_threads(), **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(table)
+        mean = np.asarray(model.predict(*asked.test.T[:2]), float)
+        return np.where(np.isnan(mean), table["Rating"].mean(), mean)  # items never rated
+
+    candidates = grid(k=(10, 40), lambda_=(5.0, 10.0, 15.0, 20.0))
+    candidates += grid(k=(10, 40), lambda_=(0.05, 0.1), scale_lam=(True,))
+    return _tuned(asked, seed, candidates, predict)
+
+
+def _threads() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+@METHODS.add("SMURFF BPMF", "smurff")
+def smurff_bpmf(asked, seed):
+    """Normal priors; ratings less their mean, or less effects of users and items as well."""
+    import scipy.sparse as sp
+    from smurff import FixedNoise, TrainSession
+
+    def predict(asked, seed, rank, precision, effects):
+        (users, items, stars), (i, j, _) = asked.train.T, asked.test.T
+        level, of_user, of_item = effects_of(asked.train, asked.shape)
+        if not effects:
+            of_user, of_item = np.zeros_like(of_user), np.zeros_like(of_item)
+        left = stars - level - of_user[users] - of_item[items]
+        # Ones in the test matrix: its values are not used, and zeros would not be stored.
+        matrix = sp.csr_matrix((left, (users, items)), asked.shape)
+        cells = sp.csr_matrix((np.ones(len(i)), (i, j)), asked.shape)
+        session = TrainSession(
+            priors=["normal", "normal"], num_latent=rank, burnin=BURN, nsamples=KEPT,
+            num_threads=_threads(), verbose=0, seed=seed + 1,
+        )  # fmt: skip
+        session.addTrainAndTest(matrix, cells, FixedNoise(precision))
+        session.init()
+        draws, number = [], 0
+        while session.step():
+            number += 1
+            if number > BURN and number % 3 == 0:  # reading them costs as much as a sweep
+                draws.append(_last_draw(session, cells))
+        add = level + of_user[i] + of_item[j]
+        place = np.lexsort((j, i))
+        values = np.empty((len(draws), len(i)))
+        values[:, place] = draws
+        return of_draws(values + add, precision**-0.5, asked.test)
+
+    candidates = grid(rank=(10,), precision=(1.2, 1.6), effects=(False, True))
+    return _tuned(asked, seed, candidates, predict)
+
+
+def _last_draw(session, cells):
+    """Return a draw of the cells, by rows and then columns."""
+    found = session.getTestPredictions()
+    order = sorted((tuple(cell.coords), cell.pred_1sample) for cell in found)
+    return np.array([value for _, value in order])
+
+
+def _one_hot(table, shape):
+    import scipy.sparse as sp
+
+    number = np.arange(len(table))
+    columns = np.concatenate([table[:, 0], shape[0] + table[:, 1]])
+    ones = np.ones(2 * len(table))
+    return sp.csr_matrix((ones, (np.tile(number, 2), columns)), (len(table), sum(shape)))
+
+
+@METHODS.add("myFM regression", "myfm")
+def myfm_regression(asked, seed):
+    """Users and items as groups of one-hot variables, as its documentation advises."""
+    from myfm import MyFMRegressor
+
+    def predict(asked, seed, rank):
+        model = MyFMRegressor(rank=rank, random_seed=seed)
+        model.fit(
+            _one_hot(asked.train, asked.shape), asked.train[:, 2].astype(float),
+            n_iter=BURN + KEPT, n_kept_samples=KEPT, group_shapes=list(asked.shape),
+        )  # fmt: skip
+        cells = _one_hot(asked.test, asked.shape)
+        kept = model.predictor_.samples[::3]
+        values = np.stack([draw.predict_score(cells, []) for draw in kept])
+        precision = np.array([h.alpha for h in model.history_.hypers])[-KEPT:][::3]
+        return of_draws(values, precision**-0.5, asked.test)
+
+    return _tuned(asked, seed, grid(rank=(6, 10)), predict)
+
+
+@METHODS.add("myFM ordered probit", "myfm")
+def myfm_ordered(asked, seed):
+    """Its intervals are of whole stars, and its log score is of probabilities."""
+    from myfm import MyFMOrderedProbit
+
+    model = MyFMOrderedProbit(rank=RANK, random_seed=seed)
+    model.fit(
+        _one_hot(asked.train, asked.shape), asked.train[:, 2] - int(LOW), n_iter=BURN + KEPT,
+        n_kept_samples=KEPT, group_shapes=list(asked.shape),
+    )  # fmt: skip
+    chance = model.predict_proba(_one_hot(asked.test, asked.shape))
+    stars = np.arange(LOW, HIGH + 1)
+    below, tail = np.cumsum(chance, 1), 0.5 * (1 - LEVEL)
+    ends = np.stack([stars[(below >= level - 1e-9).argmax(1)] for level in (tail, 1 - tail)])
+    at = np.log(chance[np.arange(len(chance)), asked.test[:, 2] - int(LOW)])
+    return Answer(Told(chance @ stars, ends, at), {"rank": RANK})

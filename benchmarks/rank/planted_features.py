@@ -1,0 +1,178 @@
+"""Do binary features find what was planted, and nothing where nothing was?
+
+Three kinds of matrices, of 200 rows and 60 columns. "positive": three features that raise the odds
+of a third of the columns by factors from 5 to 20, every other matrix with row effects of standard
+deviation one. "tiles": three Boolean tiles, ones with one probability inside and another outside.
+"effects": rows and columns that differ in their rates, without any tile.
+
+"positive" gives the share of memberships that are right, beside that with all parameters known; F1
+of the columns that are concerned, where their odds ratio is at least 8; and how many 95 % intervals
+hold the weight. "tiles" gives, for features with positive weights and for the Boolean product with
+two rates, how many tiles have a kept one with a Jaccard index of cells of at least 0.8 that is real
+with a probability of at least 0.9; and how many kept ones are like none. "effects" gives how many
+are kept.
+
+What a record holds already is not fitted again.
+
+    python benchmarks/rank/planted_features.py
+    python benchmarks/rank/planted_features.py --kinds effects --runs 4
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.special import expit, log_expit, softmax
+
+import bmfjax
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import commit_of, write_record
+from benchmarks.tables import RESULTS
+
+SHAPE, PLANTED, RANK = (200, 60), 3, 5
+FIT = {"num_chains": 2, "num_warmup": 400, "num_samples": 300, "progress": False}
+#: Odds ratios of planted features, and from which on a column must be found.
+RATIOS, LARGE = (5.0, 20.0), 8.0
+#: Densities of rows and columns of a Boolean tile; probabilities of a one inside and outside.
+ROWS, COLUMNS, ON, OFF = 0.35, 0.3, (0.5, 0.9), (0.05, 0.2)
+#: When a tile is found, and when a kept one is like a planted one at all.
+FOUND, REAL, LIKE = 0.8, 0.9, 0.5
+
+
+def features_of(seed: int):
+    """Return ones, memberships, weights, log odds without them, and their densities."""
+    rng = np.random.default_rng(seed)
+    density = rng.uniform(0.2, 0.5, PLANTED)
+    usage = rng.random((SHAPE[0], PLANTED)) < density
+    concerned = rng.random((SHAPE[1], PLANTED)) < 1 / 3
+    weights = concerned * np.log(rng.uniform(*RATIOS, concerned.shape))
+    level = rng.normal(-1.5, 0.7, SHAPE[1]) + (seed % 2) * rng.normal(size=(SHAPE[0], 1))
+    return rng.random(SHAPE) < expit(level + usage @ weights.T), usage, weights, level, density
+
+
+def tiles_of(seed: int):
+    """Return ones, and the rows and columns of tiles."""
+    rng = np.random.default_rng(1000 + seed)
+    usage, basis = (
+        rng.random((n, PLANTED)) < p for n, p in zip(SHAPE, (ROWS, COLUMNS), strict=True)
+    )
+    inside = usage.astype(int) @ basis.T.astype(int) > 0
+    return rng.random(SHAPE) < np.where(inside, rng.uniform(*ON), rng.uniform(*OFF)), usage, basis
+
+
+def effects_of(seed: int):
+    """Return ones without any tile."""
+    rng = np.random.default_rng(2000 + seed)
+    level = rng.normal(-1, 1.2, (1, SHAPE[1])) + rng.normal(0, 0.7, (SHAPE[0], 1))
+    return rng.random(SHAPE) < expit(level)
+
+
+def right_when_known(ones, usage, weights, level, density) -> float:
+    """Return the share of memberships that are right where all parameters are known."""
+    states = np.array([*itertools.product((0, 1), repeat=PLANTED)])
+    prior = states @ np.log(density) + (1 - states) @ np.log1p(-density)
+    psi = level + np.zeros(SHAPE)
+    signs = np.where(ones, 1, -1)
+    log_mass = [(log_expit(signs * (psi + weights @ s))).sum(1) for s in states]
+    chance = softmax(np.transpose(log_mass) + prior, 1) @ states
+    return float(((chance >= 0.5) == usage).mean())
+
+
+def of_features(seed: int) -> dict:
+    """Fit one matrix with planted features."""
+    ones, usage, weights, level, density = features_of(seed)
+    fit = bmfjax.fit(ones, bmfjax.Features(RANK, weights="positive"), seed=seed, **FIT)
+    found = fit.usage_binary
+    same = (usage[:, :, None] == found[:, None]).mean(0)
+    match = linear_sum_assignment(same, maximize=True)[1]
+    hold = []
+    large, chosen = weights >= np.log(LARGE), fit.basis_binary[:, match]
+    missed, false = (large & ~chosen).sum(), (chosen & (weights == 0)).sum()
+    true = (large & chosen).sum()
+    for k, at in enumerate(match):
+        for j in np.flatnonzero(weights[:, k]):
+            drawn = fit.basis_draws[:, :, j, at].ravel()
+            low, high = np.quantile(drawn[drawn != 0], (0.025, 0.975)) if drawn.any() else (0, 0)
+            hold.append(bool(low <= weights[j, k] <= high))
+    return {
+        "right": float(same[np.arange(PLANTED), match].mean()),
+        "right_when_known": right_when_known(ones, usage, weights, level, density),
+        "f1": float(2 * true / (2 * true + missed + false)),
+        "intervals": len(hold), "hold": int(sum(hold)), "kept": len(fit.tiles()),
+    }  # fmt: skip
+
+
+def of_tiles(seed: int) -> dict:
+    """Fit one matrix with planted tiles by both models."""
+    ones, usage, basis = tiles_of(seed)
+    models = {
+        "features": bmfjax.Features(RANK, weights="positive"),
+        "two rates": bmfjax.OrMachine(RANK, num_rates=2),
+    }
+    return {name: _tiles_found(ones, usage, basis, m, seed) for name, m in models.items()}
+
+
+def _tiles_found(ones, usage, basis, model, seed: int) -> dict:
+    fit = bmfjax.fit(ones, model, seed=seed, **FIT)
+    table = fit.tiles()
+    at = table.index.to_numpy() - 1
+    true, shown = (
+        (u[:, None] & b[None]).reshape(-1, u.shape[1]).astype(int)
+        for u, b in ((usage, basis), (fit.usage_binary[:, at], fit.basis_binary[:, at]))
+    )
+    both = true.T @ shown
+    jaccard = both / np.maximum(true.sum(0)[:, None] + shown.sum(0) - both, 1)
+    real = (jaccard >= FOUND) & (table["p_real"].to_numpy() >= REAL)
+    return {
+        "planted": PLANTED, "found": int(real.any(1).sum()), "kept": len(table),
+        "false": int((jaccard < LIKE).all(0).sum()), "verdict": str(fit.verdict)[:40],
+    }  # fmt: skip
+
+
+def of_effects(seed: int) -> dict:
+    """Fit one matrix without any tile."""
+    fit = bmfjax.fit(effects_of(seed), bmfjax.Features(RANK), seed=seed, **FIT)
+    return {"kept": len(fit.tiles())}
+
+
+KINDS = {"positive": of_features, "tiles": of_tiles, "effects": of_effects}
+
+
+def main() -> None:
+    """Fit the matrices of all kinds."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--runs", type=int, default=20, help="matrices of a kind")
+    parser.add_argument("--most-seconds", type=float, help="processor seconds after which to end")
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    path = (options.output or RESULTS) / "planted_features.json"
+    runs = json.loads(path.read_text())["figures"]["runs"] if path.exists() else {}
+    for seed, kind in itertools.product(range(options.runs), options.kinds):
+        if options.most_seconds is not None and time.process_time() > options.most_seconds:
+            break
+        if seed in [run["seed"] for run in runs.setdefault(kind, [])]:
+            continue
+        began = time.process_time()
+        found = KINDS[kind](seed) | {"seed": seed}
+        found["commit"] = commit_of()
+        found["cpu_seconds"] = round(time.process_time() - began, 1)
+        runs[kind].append(found)
+        print(kind, found, flush=True)
+        # What has been found stays if the rest is cut off.
+        path = write_record("planted_features", {"fit": FIT, "runs": runs}, options.output)
+    print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,319 @@
+"""Does a fit that finds the number of factors find the right one?
+
+`bmfjax.fit(data, "auto")` of the Boolean model, in six studies:
+
+* `shipped`: `bmfjax fit NAME --rank auto --tiles FILE` on every shipped matrix, with all defaults
+  but `--max-time`: are the probabilities, the report with them and the tiles there within three
+  minutes, and do the chains agree?
+* `grid`: that of Rukat and Yau (2019), 200 x 500, rank 2 to 10, half of the product ones, flips of
+  0, 10 and 20 %, three matrices of each: 81 fits. The authors' program finds the rank of 64 and
+  boolmf of 54, by the table in the repository siddC/boolmf;
+* `tiles`: 20 matrices of Gonsior (2019), algorithm 3.3, 512 x 512 with clean noise (1 % of the
+  zeros and 5 % of the ones flipped), of rank 5 to 30;
+* `real`: matrices whose Boolean rank is known: role mining (healthcare 14, domino 20, firewall2 10;
+  Ene et al. 2008) with `--files FOLDER`. The log joint density, with densities and flip rate
+  integrated out, of exact factors beside the highest among the draws says whether a number that is
+  not the Boolean rank is the posterior's or the chains' (the result lacks factors that few draws
+  have, so that there may be higher ones);
+* `prior`: matrices drawn from the prior, 20 x 16 with at most 4 factors. The probability of the
+  true number is calibrated if in every bin of P(rank = k) the share of matrices with rank k is what
+  the bin says;
+* `evidence`: the same probabilities from the evidence of every rank, by sequential Monte Carlo, on
+  two matrices whose number of factors the data leave open: a small noisy product, and Davis' women
+  and events. Used factors count in both: at a given rank some of the particles may leave a
+  factor empty.
+
+    python benchmarks/rank/rank_recovery.py [--only shipped grid tiles real prior evidence]
+        [--files FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+from numpyro.infer import Predictive
+from scipy import special
+
+import bmfjax
+from bmfjax.cli import main as main_of_cli
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.agreement.ormachine_convergence import stored
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+RANKS, FLIPS, REPEATS, SHAPE = range(2, 11), (0.0, 0.1, 0.2), 3, (200, 500)
+TILE_RANKS, MOST_TILES = np.linspace(5, 30, 20).round().astype(int), 40
+MOST_REAL = 30
+KNOWN = {"healthcare": 14, "firewall2": 10, "domino": 20}
+PRIOR_SHAPE, PRIOR_RANK, BINS = (20, 16), 4, 5
+EVIDENCE_SHAPE, EVIDENCE_FLIPS, EVIDENCE_RANKS = (24, 14), 0.18, {"product": 5, "davis": 8}
+
+
+def product(rank: int, flips: float, seed: int) -> np.ndarray:
+    """Draw a noisy Boolean product of which half of the entries are ones."""
+    rng = np.random.default_rng(seed)
+    share = np.sqrt(1.0 - 0.5 ** (1.0 / rank))
+    usage, basis = (rng.random((size, rank)) < share for size in SHAPE)
+    covered = usage.astype(int) @ basis.T.astype(int) > 0
+    return (covered ^ (rng.random(SHAPE) < flips)).astype(float)
+
+
+def one_fit(data, options, **more) -> dict:
+    """Fit; the probabilities of the numbers of factors, and what it cost."""
+    return _fitted(data, options, **more)[1]
+
+
+def _fitted(data, options, **more):
+    began = time.perf_counter()
+    chosen = {"max_rank": options.max_rank, "num_chains": options.chains} | more
+    if "num_samples" not in chosen:
+        chosen["max_time"] = options.max_time
+    fit = bmfjax.fit(data, "auto", seed=options.seed, progress=False, **chosen)
+    return fit, told_of(fit, began)
+
+
+def told_of(fit, began: float) -> dict:
+    """Return what a fit tells of the number of factors, and the seconds that it took."""
+    names = ("rank", "rank_probability", "rhat_rank", "rhat", "num_draws")
+    return {
+        "probabilities": {str(n): round(p, 4) for n, p in fit.rank_probabilities.items()},
+        **{n: fit.figures.get(n) for n in names},
+        "most": int(fit.settings["rank"]),
+        "seconds": round(time.perf_counter() - began, 1),
+        "verdict": str(fit.verdict),
+    }
+
+
+def shipped(options) -> dict:
+    """Fit every shipped matrix."""
+    found, given = {}, {"max_rank": None, "chains": 4, "max_time": options.max_time}
+    for dataset in bmfjax.datasets():
+        began = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            output, tiles = Path(folder) / "fit", Path(folder) / "tiles.csv"
+            code = main_of_cli([
+                "fit", dataset.name, "--rank", "auto", "--max-time", str(options.max_time),
+                "--seed", str(options.seed), "--tiles", str(tiles), "--output", str(output),
+                "--quiet",
+            ])  # fmt: skip
+            fit = bmfjax.Fit.load(output)
+            report, kept = (output / "report.html").read_text(), tiles.read_text().splitlines()
+        found[dataset.name] = (
+            {"shape": list(fit.data.shape)}
+            | told_of(fit, began)
+            | {
+                "exit": int(code),
+                "report_tells_the_number": "How many factors are there?" in report,
+                "report_tells_the_trust": "false discovery rate" in report,
+                "tiles": len({line.split(",")[0] for line in kept[1:]}),
+            }
+        )
+        print(dataset.name, found[dataset.name]["rank"], found[dataset.name]["seconds"], flush=True)
+    slowest = max(case["seconds"] for case in found.values())
+    return {**given, "longest_seconds": slowest, "cases": found}
+
+
+def grid(options) -> dict:
+    """Fit the grid, or the part of it that was asked for."""
+    found = {}
+    for rank in options.ranks:
+        for flips in FLIPS:
+            for repeat in range(options.repeats):
+                data = product(rank, flips, 1000 * rank + repeat)
+                name = f"rank {rank}, flips {flips:.0%}, {repeat}"
+                found[name] = {"truth": rank} | one_fit(data, options)
+                print(name, found[name]["rank"], found[name]["seconds"], flush=True)
+    return settings(options) | summary(found)
+
+
+def tiles(options) -> dict:
+    """Fit matrices of tiles with clean noise."""
+    found = {}
+    for rank in TILE_RANKS.tolist():
+        data = bmfjax.generate_tiles(rank=rank, noise=(0.01, 0.05), seed=rank).data
+        name = f"rank {rank}"
+        found[name] = {"truth": rank} | one_fit(data, options, max_rank=MOST_TILES)
+        print(name, found[name]["rank"], found[name]["seconds"], flush=True)
+    return settings(options) | {"max_rank": MOST_TILES} | summary(found)
+
+
+def settings(options) -> dict:
+    """Return what `one_fit` gives to a fit that is not given it otherwise."""
+    return {n: getattr(options, n) for n in ("max_rank", "chains", "max_time")}
+
+
+def real(options) -> dict:
+    """Fit matrices whose Boolean rank is known."""
+    found = {}
+    for name, truth in KNOWN.items():
+        data = stored(options.files / "role-mining" / f"{name}.npz")
+        most = min(MOST_REAL, *data.shape)
+        fit, told = _fitted(data, options, max_rank=most)
+        dense, shape = data.dense() > 0.5, list(data.shape)
+        with np.load(options.files / "role-mining" / "exact-factors-shared.npz") as file:
+            exact = [
+                np.unpackbits(file[f"{name}_{side}"], 1, size, "little").astype(bool)
+                for side, size in (("Z", truth), ("U", data.num_columns))
+            ]
+        draws = zip(
+            *(np.asarray(d[:, :]).reshape(-1, size, fit.rank)
+              for d, size in zip((fit.usage_draws, fit.basis_draws), shape, strict=True)),
+            strict=True,
+        )  # fmt: skip
+        highest = max((integrated(dense, *draw, most) for draw in draws), key=lambda one: one[0])
+        joints = {
+            f"{what}_{figure}": value
+            for what, one in (
+                ("exact", integrated(dense, exact[0], exact[1].T, most)), ("highest", highest)
+            )
+            for figure, value in zip(("log_joint", "errors", "factors"), one, strict=True)
+        }  # fmt: skip
+        found[name] = {"truth": truth, "shape": shape} | told | joints
+        print(joints, flush=True)
+        print(name, found[name]["rank"], found[name]["seconds"], flush=True)
+    return settings(options) | {"max_rank": MOST_REAL} | summary(found)
+
+
+def integrated(data, usage, basis, most: int) -> tuple[float, int, int]:
+    """Return log joint of data and factors in any order, entries wrong, and number of factors.
+
+    The densities of every factor and the flip rate, uniform on [0, 1] and [0, 1/2], are integrated
+    out; every number of factors up to `most` has the same probability.
+    """
+    here = usage.any(0) & basis.any(0)
+    usage, basis = usage[:, here], basis[:, here]
+    wrong = int(np.sum((usage.astype(int) @ basis.T.astype(int) > 0) != data))
+    after = wrong + 1, data.size - wrong + 1
+    joint = special.betaln(*after) + np.log(2 * special.betainc(*after, 0.5))
+    for side in (usage, basis):
+        ones = side.sum(0)
+        joint += special.betaln(ones + 1, len(side) - ones + 1).sum()
+    number = int(here.sum())
+    return float(joint + special.gammaln(number + 1) - np.log(most + 1)), wrong, number
+
+
+def summary(found: dict) -> dict:
+    """Count how often the most probable number is the true one."""
+    apart = np.array([case["rank"] - case["truth"] for case in found.values()])
+    return {
+        "fits": len(found),
+        "exact": int(np.sum(apart == 0)),
+        "within_one": int(np.sum(np.abs(apart) <= 1)),
+        "mean_error": float(apart.mean()),
+        "longest_seconds": max(case["seconds"] for case in found.values()),
+        "cases": found,
+    }
+
+
+def prior(options) -> dict:
+    """Fit matrices drawn from the prior, and compare probabilities with frequencies."""
+    names = ("usage", "basis", "flip_rate")
+    drawn = jax.jit(Predictive(
+        lambda: bmfjax.models.ormachine(
+            rank=PRIOR_RANK, num_rates=1, shape=PRIOR_SHAPE, presence_prior=(1.0, 1.0)
+        ),
+        num_samples=options.matrices,
+    ))(jax.random.key(options.seed))  # fmt: skip
+    drawn = {n: np.asarray(drawn[n]) for n in (*names, "data")}
+    used = (drawn["usage"].any(1) & drawn["basis"].any(1)).sum(-1)
+    told, is_true = [], []
+    for m, truth in enumerate(used):
+        found = one_fit(
+            drawn["data"][m].astype(float), options, max_rank=PRIOR_RANK, num_chains=2,
+            num_warmup=200, num_samples=options.draws,
+        )  # fmt: skip
+        chances = [found["probabilities"].get(str(n), 0.0) for n in range(PRIOR_RANK + 1)]
+        told += chances
+        is_true += [n == truth for n in range(PRIOR_RANK + 1)]
+    told, is_true = np.array(told), np.array(is_true)
+    place = np.minimum((told * BINS).astype(int), BINS - 1)
+    bins = [place == b for b in range(BINS)]
+    return {
+        "matrices": len(used),
+        "max_rank": PRIOR_RANK,
+        "chains": 2,
+        "draws": options.draws,
+        "told": [float(told[b].mean()) if b.any() else None for b in bins],
+        "frequency": [float(is_true[b].mean()) if b.any() else None for b in bins],
+        "numbers": [int(b.sum()) for b in bins],
+        "mean_probability_of_the_truth": float(told[is_true].mean()),
+    }
+
+
+def evidence(options) -> dict:
+    """Compare the probabilities with those from the evidence of every rank, on two matrices."""
+    rng = np.random.default_rng(options.seed)
+    usage, basis = (rng.random((size, 3)) < 0.35 for size in EVIDENCE_SHAPE)
+    covered = usage.astype(int) @ basis.T.astype(int) > 0
+    product = (covered ^ (rng.random(EVIDENCE_SHAPE) < EVIDENCE_FLIPS)).astype(float)
+    found = {}
+    for name, data in (("product", product), ("davis", "davis")):
+        found[name] = _by_evidence(data, EVIDENCE_RANKS[name], options)
+        print(name, found[name], flush=True)
+    return {"chains": 4, "matrices": found}
+
+
+def _by_evidence(data, most: int, options) -> dict:
+    logs, errors, used = [], [], []
+    for rank in range(1, most + 1):
+        fit = bmfjax.fit(data, rank, sampler="smc", seed=options.seed, progress=False)
+        logs.append(fit.log_evidence.value)
+        errors.append(fit.log_evidence.error)
+        draws = (np.asarray(d[:, :].any(2)) for d in (fit.usage_draws, fit.basis_draws))
+        number = np.logical_and(*draws).sum(-1).ravel()
+        used.append(np.bincount(number, minlength=most + 1) / number.size)
+    chance = np.exp(np.array(logs) - max(logs))
+    told = chance / chance.sum() @ np.array(used)
+    found = one_fit(data, options, max_rank=most, num_chains=4, num_warmup=500, num_samples=10_000)
+    return {
+        "max_rank": most,
+        "log_evidence": logs,
+        "standard_error": errors,
+        "from_evidence": [float(p) for p in told],
+        "from_the_fit": [found["probabilities"].get(str(n), 0.0) for n in range(len(told))],
+        "rhat_rank": found["rhat_rank"],
+        "seconds": found["seconds"],
+    }
+
+
+STUDIES = {
+    "shipped": shipped, "grid": grid, "tiles": tiles, "real": real, "prior": prior,
+    "evidence": evidence,
+}  # fmt: skip
+
+
+def main() -> None:
+    """Run the studies."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=STUDIES, default=list(STUDIES))
+    parser.add_argument("--files", type=Path, help="folder of the matrices that are not shipped")
+    parser.add_argument("--ranks", type=int, nargs="+", default=list(RANKS), help="of the grid")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="matrices of each kind")
+    parser.add_argument("--max-rank", type=int, default=20)
+    parser.add_argument("--chains", type=int, default=2)
+    parser.add_argument("--max-time", type=float, default=60.0, help="seconds of sampling")
+    parser.add_argument("--matrices", type=int, default=200, help="drawn from the prior")
+    parser.add_argument("--draws", type=int, default=500, help="of each of these")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    bmfjax.use_compilation_cache()  # hundreds of fits of one shape
+    for name in options.only:
+        if name == "real" and options.files is None:
+            continue
+        found = STUDIES[name](options)
+        print(name, {n: v for n, v in found.items() if n != "cases"}, flush=True)
+        found = {"seed": options.seed, **found}
+        print(write_record(f"rank_recovery_{name}", found, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Peak memory of long IASG runs at 512 x 512, rank 30: flat in the number of samples.
+
+The run of the thesis's section 3.3.4: batch 512, moments of factors and
+gradients, 50-bin histograms of all 30,720 marginals, a log joint trace and 100
+thinned draws. Every length runs in a process of its own, whose peak resident
+memory is read when it ends.
+
+    python benchmarks/scale/iasg_memory.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+RANK = 30
+
+
+def run_once(samples: int) -> dict:
+    """Sample in this process; peak memory in MB and seconds."""
+    import bmfjax
+    from bmfjax.data import thesis_matrix
+    from bmfjax.infer import ChainRun, histogram, moments
+
+    data = thesis_matrix("clean", tiles="8x8").data.dense()
+    model = functools.partial(bmfjax.models.relaxed_bmf, rank=RANK, prior="normal", precision=1.0)
+    bound = bmfjax.IASG.thesis(model, batch_size=512).bind(data)
+    began = time.perf_counter()
+    run = ChainRun(
+        bound.algorithm,
+        jax.random.key(0),
+        bound.data,
+        num_samples=samples,
+        draws={"usage": samples // 100, "basis": samples // 100},
+        trace={"log_joint": max(1, samples // 10_000)},
+        reducers={
+            "moments": moments("usage", "basis", "gradient_usage", "gradient_basis"),
+            "histograms": histogram("usage", "basis"),
+        },
+        chunk_size=2048,
+    )
+    run.finish()
+    run.reduced()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {
+        "samples": samples,
+        "peak_mb": round(peak, 1),
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--samples", type=int, nargs="*", default=[6_000, 60_000, 600_000])
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parse(parser)
+    if options.one is not None:
+        print(json.dumps(run_once(options.one)))
+        return
+    rows = []
+    for samples in options.samples:
+        command = [sys.executable, __file__, "--one", str(samples)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+        print(rows[-1], flush=True)
+    print(write_record("iasg_memory", {"rank": RANK, "batch": 512, "rows": rows}, options.output))
+
+
+if __name__ == "__main__":
+    main()

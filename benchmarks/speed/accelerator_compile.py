@@ -1,0 +1,271 @@
+"""Do the samplers compile for accelerators that are not here, and what would a sweep need there?
+
+One step of a chain of every model is compiled ahead of time for a TPU v5e and for an H200, neither
+of which has to be there, with the shapes of the data alone. Told are whether it compiles, seconds
+of compiling, and the bytes of arguments, results and scratch that the compiled program asks for,
+beside the memory of the device. The operations of a step are counted in what JAX traces, loops
+times their length: the same for every device. From published peaks follow seconds that a step
+takes at least: for its matrix products, for its operations on words, and for reading the arguments
+once. They are bounds, and not predictions; nothing is run.
+
+Needs what JAX needs for either device (`pip install "jax[tpu]"`, `"jax[cuda12]"`); a target whose
+compiler is not installed is named and left out.
+
+    python benchmarks/speed/accelerator_compile.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+# Traced on the CPU; the compilers of the targets look for no device.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+os.environ["TPU_SKIP_MDS_QUERY"] = "1"
+# To choose between variants of a program by their time a device would be needed.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0"
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import NamedSharding, PartitionSpec
+
+import bmfjax
+from bmfjax.families import ask
+from bmfjax.kernels.boolean.density import BooleanDensity
+from bmfjax.kernels.boolean.gibbs import ormachine
+from bmfjax.kernels.boolean.words import PackedData, PackedLines, block_shape
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.record import write_record
+
+#: What the compiler asks of an H200 (NVIDIA: H200 data sheet; CUDA C++ programming guide, table of
+#: technical specifications for compute capability 9.0).
+H200 = {
+    "threads_per_block_limit": 1024, "threads_per_warp": 32, "shared_memory_per_block": 49_152,
+    "shared_memory_per_core": 233_472, "threads_per_core_limit": 2048, "core_count": 132,
+    "fpus_per_core": 128, "block_dim_limit_x": 2**31 - 1, "block_dim_limit_y": 65_535,
+    "block_dim_limit_z": 65_535, "memory_bandwidth": 4_800_000_000_000,
+    "l2_cache_size": 52_428_800, "clock_rate_ghz": 1.98, "device_memory_size": 150_754_820_096,
+    "shared_memory_per_block_optin": 232_448, "registers_per_core_limit": 65_536,
+    "registers_per_block_limit": 65_536,
+}  # fmt: skip
+#: Operations a second of 132 multiprocessors, from those of one in a clock cycle.
+_CLOCKS = 132 * 1.98e9
+#: Published: bytes of memory, bytes a second, and operations a second. Matrix products are of
+#: float32, on a TPU v5e a sixth of the bfloat16 rate (Google Cloud: TPU v5e), since a float32
+#: product takes six passes. Operations on words are known of the H200 alone (CUDA C++ programming
+#: guide, throughput of arithmetic instructions, compute capability 9.0: 64 and 16 in a cycle).
+TARGETS = {
+    "TPU v5e": {"memory": 16 * 2**30, "bandwidth": 819e9, "products": 197e12 / 6},
+    "H200": {
+        "memory": 141e9, "bandwidth": 4.8e12, "products": 67e12,
+        "bitwise": 64 * _CLOCKS, "popcounts": 16 * _CLOCKS,
+    },
+}  # fmt: skip
+
+
+def topology(target: str):
+    """Return the devices of a target, or raise RuntimeError where its compiler is not installed."""
+    try:
+        if target.startswith("TPU"):
+            return topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2")
+        lines = "".join(f"  {name}: {value}\n" for name, value in H200.items())
+        config = (
+            f"gpu_device_info {{\n{lines}  cuda_compute_capability {{ major: 9 }}\n}}\n"
+            'platform_name: "CUDA"\ndnn_version_info { major: 9 minor: 10 }\n'
+            "runtime_version { major: 12 minor: 9 patch: 0 }\n"
+            'device_description_str: "NVIDIA H200"\n'
+        )
+        return topologies.get_topology_desc(platform="cuda", target_config=config, topology="1x1x1")
+    except Exception as error:
+        raise RuntimeError(f"{type(error).__name__}: {str(error).splitlines()[0]}") from None
+
+
+# ---- the steps ------------------------------------------------------------------------------
+
+
+def boolean(rows: int, columns: int, rank: int):
+    """Return the Boolean sampler and the shapes of packed words, which need not be there."""
+
+    def lines(number, entries):
+        words = -(-entries // 32)
+        shape = (*block_shape(number, words), words)
+        return PackedLines(jax.ShapeDtypeStruct(shape, jnp.uint32), None)
+
+    count = jax.ShapeDtypeStruct((), jnp.float32)
+    data = PackedData(lines(rows, columns), lines(columns, rows), count, count)
+    return ormachine(BooleanDensity((rows, columns), rank)), data
+
+
+def of_fit(source, rank: int, **options):
+    """Return the sampler of a fit, and its data."""
+    chains = ask(source, rank, num_warmup=0, num_samples=8, **options).chains()
+    return chains.algorithm, chains.data
+
+
+def binary(rows: int, columns: int) -> np.ndarray:
+    return (np.random.default_rng(0).random((rows, columns)) < 0.3).astype(np.float32)
+
+
+def ratings():
+    """Return as many ratings as MovieLens 100K has."""
+    rng = np.random.default_rng(0)
+    cells = rng.choice(943 * 1682, 100_000, replace=False)
+    return bmfjax.Ratings(
+        cells // 1682, cells % 1682, rng.integers(1, 6, 100_000).astype(float), shape=(943, 1682)
+    )
+
+
+STEPS = {
+    "Boolean, 100,000 x 1,000, rank 20": lambda: boolean(100_000, 1_000, 20),
+    "Boolean, 1,300,000 x 20,000, rank 10": lambda: boolean(1_300_000, 20_000, 10),
+    "Boolean, 512 x 512, rank 30, moves": lambda: of_fit(binary(512, 512), 30, model="ormachine"),
+    "relaxed, 512 x 512, rank 30": lambda: of_fit(binary(512, 512), 30, model="relaxed"),
+    "relaxed, 8,192 x 2,048, rank 30": lambda: of_fit(binary(8192, 2048), 30, model="relaxed"),
+    "relaxed, 512 x 512, rank 30, IASG": lambda: of_fit(
+        binary(512, 512), 30, model="relaxed", sampler="iasg"
+    ),
+    "nmf, 512 x 512, rank 10": lambda: of_fit(binary(512, 512) + 0.1, 10, model="nmf"),
+    "ratings of MovieLens 100K, rank 32": lambda: of_fit(ratings(), 32, model="pmf"),
+    "logistic, 512 x 512, rank 10, gibbs": lambda: of_fit(
+        binary(512, 512), 10, model="logistic", sampler="gibbs"
+    ),
+}
+
+
+# ---- what a step does -----------------------------------------------------------------------
+
+
+def operations(jaxpr) -> Counter:
+    """Count the operations of a traced program by kind, loops times their length.
+
+    `products` are multiplications and additions of matrix products, `random` words of random bits,
+    `popcounts` counted words, `bitwise` operations on words, `other` results of all else that
+    computes. Loops whose length is not known count once, and are told as `open_loops`.
+    """
+    found = Counter()
+    for equation in jaxpr.eqns:
+        name, out = equation.primitive.name, equation.outvars[0].aval
+        size = math.prod(getattr(out, "shape", ()))
+        inner = [v for v in equation.params.values() if hasattr(v, "eqns") or hasattr(v, "jaxpr")]
+        if name == "cond":  # the branch with the most
+            branches = [operations(b.jaxpr) for b in equation.params["branches"]]
+            found += max(branches, key=lambda c: c.total())
+        elif inner:
+            times = equation.params["length"] if name == "scan" else 1
+            found["open_loops"] += name == "while"
+            for one in inner:
+                for kind, number in operations(getattr(one, "jaxpr", one)).items():
+                    found[kind] += times * number
+        elif name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            left = equation.invars[0].aval.shape
+            found["products"] += 2 * size * math.prod(left[i] for i in contracted)
+        elif name in ("random_bits", "threefry2x32"):
+            found["random"] += size
+        elif name == "population_count":
+            found["popcounts"] += size
+        elif name in ("and", "or", "xor", "not", "shift_left", "shift_right_logical"):
+            found["bitwise"] += size
+        elif name not in MOVES:
+            found["other"] += max(size, *(math.prod(v.aval.shape) for v in equation.invars), 0)
+    return found
+
+
+#: What computes nothing: it moves, names or reshapes.
+_MOVES = """
+broadcast_in_dim reshape slice dynamic_slice dynamic_update_slice gather scatter concatenate
+transpose squeeze pad iota convert_element_type copy rev expand_dims split stop_gradient
+bitcast_convert_type random_wrap random_unwrap random_split random_fold_in random_seed
+"""
+MOVES = frozenset(_MOVES.split())
+
+
+def one_step(make) -> tuple:
+    """Return the step of a sampler, the shapes of what it takes, and its operations."""
+    algorithm, data = make()
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = jax.eval_shape(lambda k, d: algorithm.init(k, None, d), key, data)
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), data)
+
+    def step(key, state, data):
+        state, info = algorithm.step(key, state, data)
+        return state, algorithm.observe(state, info)
+
+    counted = operations(jax.make_jaxpr(step)(key, state, shapes).jaxpr)
+    return step, (key, state, shapes), dict(counted)
+
+
+def compiled(step, shapes, devices) -> dict:
+    """Compile a step for a device, and tell what the program asks for."""
+    mesh = topologies.make_mesh(devices, (len(devices.devices),), ("devices",))
+    whole = NamedSharding(mesh, PartitionSpec())
+    began = time.perf_counter()
+    try:
+        # The state is replaced by the next one, as in a run.
+        lowered = jax.jit(step, in_shardings=whole, out_shardings=whole, donate_argnums=1).lower(
+            *shapes
+        )
+        memory = lowered.compile().memory_analysis()
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"}
+    return {
+        "seconds": round(time.perf_counter() - began, 1),
+        "argument_bytes": memory.argument_size_in_bytes,
+        "output_bytes": memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        "scratch_bytes": memory.temp_size_in_bytes,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--targets", nargs="+", default=list(TARGETS), choices=list(TARGETS))
+    parser.add_argument("--steps", nargs="+", default=list(STEPS), choices=list(STEPS))
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    figures = {"targets": {}, "steps": {}}
+    there = {}
+    for target in options.targets:
+        figures["targets"][target] = dict(TARGETS[target])
+        try:
+            there[target] = topology(target)
+        except RuntimeError as error:
+            figures["targets"][target]["left_out"] = str(error)
+            print(target, error, flush=True)
+    for name in options.steps:
+        step, shapes, counted = one_step(STEPS[name])
+        case = {"operations": counted, "compiled": {}}
+        for target, devices in there.items():
+            found = compiled(step, shapes, devices)
+            if "error" not in found:
+                peaks = TARGETS[target]
+                needed = sum(found[f"{n}_bytes"] for n in ("argument", "output", "scratch"))
+                found |= {
+                    "fits": bool(needed < peaks["memory"]),
+                    "least_seconds": {
+                        "reading": found["argument_bytes"] / peaks["bandwidth"],
+                        **{
+                            kind: counted.get(kind, 0) / peaks[kind]
+                            for kind in ("products", "bitwise", "popcounts")
+                            if kind in peaks
+                        },
+                    },
+                }
+            case["compiled"][target] = found
+            print(name, target, found, flush=True)
+        figures["steps"][name] = case
+        print(name, counted, flush=True)
+    print(write_record("accelerator_compile", figures, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,520 @@
+"""What `accelerator.py` measures: a phase is one call of this script, in a process of its own.
+
+A phase writes what it has found after every case, so that one that is stopped leaves the rest. A
+case that fails leaves its message.
+
+    python benchmarks/speed/accelerator_phases.py PHASE FILE
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+ROOT = Path(__file__).parents[2]
+#: Rows, columns and rank of Boolean matrices of random words, and whether a CPU runs them too.
+BOOLEAN = {
+    "1,000 x 1,000, rank 10": (1_000, 1_000, 10, True),
+    "10,000 x 1,000, rank 20": (10_000, 1_000, 20, True),
+    "100,000 x 1,000, rank 20": (100_000, 1_000, 20, False),
+    "300,000 x 5,000, rank 10": (300_000, 5_000, 10, False),
+    "1,300,000 x 20,000, rank 10": (1_300_000, 20_000, 10, False),
+}
+#: Of which the number of blocks at once is varied, by words of all that are taken at once.
+VARIED, WORDS_AT_ONCE = "100,000 x 1,000, rank 20", (2**13, 2**17, 2**20, 2**24)
+ONE_BY_ONE = "300,000 x 5,000, rank 10"
+#: Seconds of sampling that a case is timed for, and rounds of these.
+SECONDS, ROUNDS, CHAINS = 0.6, 3, 4
+
+
+class Found:
+    """What a phase has found so far, on disk after every case."""
+
+    def __init__(self, path: Path):
+        self.path, self.figures = path, {}
+
+    def add(self, name: str, make: Callable[[], object]) -> None:
+        """Add what a case gives, or why it gives nothing."""
+        try:
+            self.figures[name] = make()
+        except Exception as error:
+            self.figures[name] = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+        print(name, self.figures[name], flush=True)
+        part = self.path.with_suffix(".part")
+        part.write_text(json.dumps(self.figures))
+        part.replace(self.path)
+
+
+# ---- the device -----------------------------------------------------------------------------
+
+
+def device(found: Found) -> None:
+    """Tell what it is, and how fast it copies and multiplies."""
+    import jax
+    import jax.numpy as jnp
+
+    from bmfjax.kernels.numerics.budget import device_budget, device_memory
+
+    one = jax.devices()[0]
+    found.add("platform", lambda: one.platform)
+    found.add("kind", lambda: one.device_kind)
+    found.add("memory_bytes", device_memory)
+    found.add("budget_bytes", lambda: device_budget().bytes)
+
+    def copies():
+        words = jnp.zeros(2**28 if one.platform != "cpu" else 2**24, jnp.uint32)
+        return round(2 * words.nbytes / _quickest(lambda x: x + 1, words) / 1e9, 1)
+
+    def products(precision):
+        n = 8192 if one.platform != "cpu" else 1024
+        a = jax.random.normal(jax.random.key(0), (n, n))
+        seconds = _quickest(lambda x: jnp.dot(x, x, precision=precision), a)
+        return round(2 * n**3 / seconds / 1e12, 2)
+
+    found.add("copy_gb_per_s", copies)
+    found.add("full_float32_tflops", lambda: products("highest"))
+    found.add("default_float32_tflops", lambda: products("default"))
+
+
+def _quickest(f, x) -> float:
+    import jax
+
+    run, times = jax.jit(f), []
+    jax.block_until_ready(run(x))
+    for _ in range(5):
+        began = time.perf_counter()
+        jax.block_until_ready(run(x))
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+# ---- sweeps ---------------------------------------------------------------------------------
+
+
+def sweep_times(algorithm, state, data) -> dict:
+    """Time the sweeps of one chain in one program."""
+    import jax
+    import numpy as np
+    from jax import lax, random
+
+    from bmfjax.kernels.numerics.compiling import chain_options
+
+    def many(key, number, state, data):
+        step = lambda i, s: algorithm.step(random.fold_in(key, i), s, data)[0]  # noqa: E731
+        return lax.fori_loop(0, number, step, state)
+
+    began = time.perf_counter()
+    lowered = jax.jit(many).lower(random.key(0), np.int32(1), state, data)
+    program = lowered.compile(compiler_options=chain_options())
+    compiling = time.perf_counter() - began
+
+    def seconds(key, number):
+        began = time.perf_counter()
+        jax.block_until_ready(program(random.key(key), np.int32(number), state, data))
+        return time.perf_counter() - began
+
+    seconds(0, 1)
+    number = int(np.clip(SECONDS / ROUNDS / seconds(1, 1), 1, 200))
+    times = [1e3 * seconds(2 + r, number) / number for r in range(ROUNDS)]
+    return {
+        "sweep_ms": round(float(np.median(times)), 3),
+        "sweep_ms_quickest": round(min(times), 3),
+        "sweeps_a_round": number,
+        "compile_seconds": round(compiling, 1),
+        "temporary_bytes": program.memory_analysis().temp_size_in_bytes,
+    }
+
+
+def boolean_case(rows: int, columns: int, rank: int, budget=None) -> dict:
+    """Time sweeps over random words that are made on the device."""
+    import jax
+    import jax.numpy as jnp
+    from jax import random
+
+    from bmfjax.kernels.boolean.density import BooleanDensity
+    from bmfjax.kernels.boolean.gibbs import ormachine
+    from bmfjax.kernels.boolean.words import PackedData, PackedLines, block_shape
+    from bmfjax.kernels.numerics.budget import device_budget
+
+    budget = device_budget() if budget is None else budget
+    room = _room()
+    needed = 2 * rows * columns / 8
+    if needed > room:
+        raise MemoryError(f"needs {needed / 1e9:.1f} GB, and {room / 1e9:.1f} GB are for it")
+
+    def lines(key, number, entries):
+        words = -(-entries // 32)
+        blocks, size = block_shape(number, words)
+        # Block by block: random words take more memory on the way than they fill.
+        make = lambda k: random.bits(k, (size, words), jnp.uint32)  # noqa: E731
+        few = max(1, min(blocks, 2**24 // (size * words)))
+        make_all = jax.jit(lambda k: jax.lax.map(make, random.split(k, blocks), batch_size=few))
+        return PackedLines(make_all(key), None, budget)
+
+    count = jnp.float32(rows * columns / 2)
+    sides = lines(random.key(0), rows, columns), lines(random.key(1), columns, rows)
+    data = PackedData(*sides, count, count)
+    algorithm = ormachine(BooleanDensity((rows, columns), rank))
+    state = jax.jit(algorithm.init)(random.key(0), None, data)
+    blocks = {"blocks": [s.ones.shape[0] for s in sides], "words": sum(s.ones.size for s in sides)}
+    return sweep_times(algorithm, state, data) | blocks
+
+
+def _room() -> float:
+    """Return the bytes that packed words may take."""
+    import psutil
+
+    from bmfjax.kernels.numerics.budget import device_memory
+
+    memory = device_memory()
+    return psutil.virtual_memory().available / 8 if memory is None else memory / 2
+
+
+def boolean(found: Found, small_only: bool = False) -> None:
+    """Time Boolean sweeps by size."""
+    for name, (*size, is_small) in BOOLEAN.items():
+        if is_small or not small_only:
+            found.add(name, functools.partial(boolean_case, *size))
+
+
+def blocks(found: Found) -> None:
+    """Time Boolean sweeps by how much is taken at once; the least is one block after the other."""
+    from bmfjax.kernels.numerics.budget import Budget
+
+    *size, _ = BOOLEAN[VARIED]
+    for words in WORDS_AT_ONCE:
+        budget = Budget(4 * (size[-1] + 4) * words)
+        found.add(f"{VARIED}, {words:,} words", functools.partial(boolean_case, *size, budget))
+    *size, _ = BOOLEAN[ONE_BY_ONE]
+    found.add(f"{ONE_BY_ONE}, one block", functools.partial(boolean_case, *size, Budget(0)))
+
+
+def votes_case() -> dict:
+    """Time a sweep of the votes at four temperatures, as `ormachine_speed.py` does."""
+    import jax
+    from jax import random
+
+    from benchmarks.speed import ormachine_speed
+
+    data, algorithms, *_ = ormachine_speed.problem(ormachine_speed.VOTES, ())
+    (algorithm,) = algorithms.values()
+    state = jax.jit(algorithm.init)(random.key(0), None, data)
+    return sweep_times(algorithm, state, data)
+
+
+def _binary(rows, columns, rank):
+    from bmfjax.data import generate_product
+
+    return generate_product(rows, columns, rank, flip=0.1, seed=0).data
+
+
+def _positive(rows, columns, rank):
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    usage, basis = rng.gamma(1.0, 1.0, (rows, rank)), rng.gamma(1.0, 1.0, (rank, columns))
+    return usage @ basis + rng.normal(0, 0.1, (rows, columns)) ** 2
+
+
+def _ratings(rows, columns, number):
+    import numpy as np
+
+    import bmfjax
+
+    rng = np.random.default_rng(0)
+    cells = rng.integers(0, rows * columns, number + number // 4)
+    cells = rng.permutation(np.unique(cells))[:number]
+    stars = rng.integers(1, 6, len(cells)).astype(float)
+    return bmfjax.Ratings(cells // columns, cells % columns, stars, shape=(rows, columns))
+
+
+#: Models of numbers: data, rank, options; and whether a CPU runs them too.
+MODELS = {
+    "relaxed, 512 x 512, rank 30": (
+        lambda: _binary(512, 512, 30), 30, {"model": "relaxed"}, True,
+    ),
+    "nmf, 2,000 x 1,000, rank 10": (
+        lambda: _positive(2000, 1000, 10), 10, {"model": "nmf"}, True,
+    ),
+    "ratings, 943 x 1,682, 100,000 stars, rank 32": (
+        lambda: _ratings(943, 1682, 100_000), 32, {"model": "pmf"}, True,
+    ),
+    "ratings, 6,040 x 3,706, a million stars, rank 32": (
+        lambda: _ratings(6040, 3706, 1_000_000), 32, {"model": "pmf"}, False,
+    ),
+    "features, 1,000 x 200, rank 16": (
+        lambda: _binary(1000, 200, 16), 16, {"model": "features"}, True,
+    ),
+    "features, 10,000 x 1,000, rank 16": (
+        lambda: _binary(10_000, 1000, 16), 16, {"model": "features"}, False,
+    ),
+    "logistic, exact, 1,000 x 500, rank 8": (
+        lambda: _binary(1000, 500, 8), 8, {"model": "logistic", "sampler": "gibbs"}, True,
+    ),
+    "relaxed, 4,096 x 4,096, rank 30": (
+        lambda: _binary(4096, 4096, 30), 30, {"model": "relaxed"}, False,
+    ),
+}  # fmt: skip
+
+
+def model_case(make, rank: int, options: dict) -> dict:
+    """Time sweeps of four chains as a fit runs them, from random starts."""
+    import numpy as np
+    from jax import random
+
+    from bmfjax.families import ask
+    from bmfjax.infer.run import ChainRun
+
+    request = ask(make(), rank, num_chains=CHAINS, num_warmup=0, num_samples=8, seed=0, **options)
+    chains = request.chains()
+    run = ChainRun(
+        chains.algorithm, random.key(0), chains.data, num_chains=CHAINS, num_warmup=10**6,
+        num_samples=1, chunk_size=1000,
+    )  # fmt: skip
+
+    def seconds(number):
+        began = time.perf_counter()
+        run.advance(number)
+        return time.perf_counter() - began
+
+    compiling, _ = seconds(1), seconds(1)
+    number = int(np.clip(SECONDS / ROUNDS / seconds(1), 1, 200))
+    times = [1e3 * seconds(number) / number for _ in range(ROUNDS)]
+    return {
+        "sweep_ms": round(float(np.median(times)), 3),
+        "sweep_ms_quickest": round(min(times), 3),
+        "sweeps_a_round": number,
+        "compile_seconds": round(compiling, 1),
+    }
+
+
+def models(found: Found, small_only: bool = False) -> None:
+    """Time sweeps of the other models."""
+    for name, (*case, is_small) in MODELS.items():
+        if is_small or not small_only:
+            found.add(name, functools.partial(model_case, *case))
+
+
+def votes(found: Found) -> None:
+    """Time a sweep of the collapsed sampler."""
+    found.add("votes, rank 8, four temperatures", votes_case)
+
+
+def on_cpu(found: Found) -> None:
+    """Time the small sizes on the CPU beside the device."""
+    boolean(found, small_only=True)
+    votes(found)
+    models(found, small_only=True)
+
+
+def iasg(found: Found) -> None:
+    """Time steps of IASG, as `iasg_speed.py` does."""
+    from benchmarks.speed import iasg_speed
+    from bmfjax.data import thesis_matrix
+
+    data, steps = thesis_matrix("clean").data.dense(), 200
+
+    def case(batch):
+        functions = {
+            "products": iasg_speed.products_function(data, batch, steps),
+            "published": iasg_speed.step_function(data, batch, steps, "thesis"),
+            "with curvature": iasg_speed.step_function(data, batch, steps, "newton"),
+        }
+        found = iasg_speed.measure(functions, ROUNDS, steps)
+        return {name: round(micro, 1) for name, micro in found.items()}
+
+    for batch in (75, 250, 512):
+        found.add(f"batch {batch}", functools.partial(case, batch))
+
+
+# ---- fits -----------------------------------------------------------------------------------
+
+
+def first_answer(found: Found) -> None:
+    """Time a fit of the house votes in a new process, with compiling and the verdict."""
+
+    def fit():
+        began = time.perf_counter()
+        import bmfjax
+
+        importing, compiled = time.perf_counter() - began, _compile_seconds()
+        data = bmfjax.load("house-votes")
+        answer = bmfjax.fit(data, 4, seed=0, progress=False, max_time=20)
+        return {
+            "seconds": round(time.perf_counter() - began, 1),
+            "importing_seconds": round(importing, 1),
+            "compile_seconds": round(sum(compiled), 1),
+            "verdict": str(answer.verdict).split(";")[0],
+        }
+
+    found.add("votes, rank 4", fit)
+
+
+def starts(found: Found) -> None:
+    """Time the starts of a medium matrix, in all and in parts."""
+    from jax import random
+
+    import bmfjax.infer.boolean_start as module
+
+    name, compiled, parts = "4,000 x 2,000, rank 20, four chains", _compile_seconds(), {}
+
+    def seconds_so_far():
+        return {part: [round(s, 1) for s in times] for part, times in parts.items()}
+
+    def tell():
+        found.add(f"{name}: parts", seconds_so_far)
+
+    for part in ("annealed_means", "_swept", "prune"):
+        setattr(module, part, _timed(getattr(module, part), parts, tell))
+
+    def case():
+        data = _binary(4000, 2000, 20)
+        began = time.perf_counter()
+        module.boolean_starts(random.key(0), data, 20, CHAINS, num_exchange=module.EXCHANGE)
+        return {
+            "seconds": round(time.perf_counter() - began, 1),
+            "compile_seconds": round(sum(compiled), 1),
+        }
+
+    found.add(name, case)
+
+
+def _timed(f, parts: dict, tell: Callable[[], None]):
+    def timed(*given, **named):
+        began = time.perf_counter()
+        answer = f(*given, **named)
+        parts.setdefault(f.__name__.strip("_"), []).append(time.perf_counter() - began)
+        tell()
+        return answer
+
+    return timed
+
+
+def _compile_seconds() -> list[float]:
+    """Return a list to which the seconds of every compilation from now on are added."""
+    from jax import monitoring
+
+    found = []
+
+    def listen(event, duration, **_):
+        if event.endswith("backend_compile_duration"):
+            found.append(duration)
+
+    monitoring.register_event_duration_secs_listener(listen)
+    return found
+
+
+def largest(found: Found) -> None:
+    """Take sweeps of a matrix whose words fill most of the memory; a smaller one if that fails."""
+    columns, rank = 20_000, 10
+    for share in (0.8, 0.6, 0.4):
+        rows = int(share * _room() * 8 / (2 * columns)) // 1000 * 1000 or 1000
+        name = f"{rows:,} x {columns:,}, rank {rank}"
+        found.add(name, functools.partial(boolean_case, rows, columns, rank))
+        if "error" not in found.figures[name]:
+            return
+
+
+# ---- tests ----------------------------------------------------------------------------------
+
+#: Processes that run tests, and the seconds after which they are stopped.
+WORKERS, TEST_SECONDS = 12, 100
+#: The variable that says which tests a process runs.
+SHARD = "BMFJAX_TEST_SHARD"
+_OUTCOME = re.compile(r"^(\S+::\S.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)", re.MULTILINE)
+
+
+def pytest_collection_modifyitems(items: list) -> None:
+    """Leave a process of tests its own ones; pytest calls it."""
+    if SHARD in os.environ:
+        number, workers = map(int, os.environ[SHARD].split())
+        items[:] = items[number::workers]
+
+
+def tests(found: Found) -> None:
+    """Run the tests that are marked for a device, in several processes without a plugin."""
+    workers = min(WORKERS, os.cpu_count() or 1)
+    command = [sys.executable, "-m", "pytest", "-vv", "-m", "device and not long"]
+    command += ["-p", "no:cacheprovider", "-p", "no:benchmark", "-p", "no:randomly"]
+    command += ["--no-header", "--tb=line", "-p", Path(__file__).stem, *map(str, _marked())]
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        paths = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        environment = os.environ | {
+            "BMFJAX_TEST_CACHE": folder, "PYTHONUNBUFFERED": "1", "PYTHONPATH": paths,
+        }  # fmt: skip
+        logs = [Path(folder) / f"{n}.log" for n in range(workers)]
+        running = [
+            subprocess.Popen(
+                command, cwd=ROOT, env=environment | {SHARD: f"{n} {workers}"},
+                stdout=log.open("w"), stderr=subprocess.STDOUT,
+            )
+            for n, log in enumerate(logs)
+        ]  # fmt: skip
+        while time.perf_counter() - began < TEST_SECONDS:
+            is_over = all(p.poll() is not None for p in running)
+            found.add("tests", functools.partial(_outcomes, logs, is_over, began))
+            if is_over:
+                return
+            time.sleep(2)
+        for process in running:
+            process.kill()
+
+
+def _marked() -> list[Path]:
+    """Return the files of tests some of which are marked."""
+    return [p for p in sorted(ROOT.glob("tests/**/test_*.py")) if "mark.device" in p.read_text()]
+
+
+def _outcomes(logs, is_over: bool, began: float) -> dict:
+    """Count outcomes, and name tests that do not pass."""
+    texts = [log.read_text(errors="replace") for log in logs]
+    every = [outcome for text in texts for outcome in _OUTCOME.findall(text)]
+    count = {kind.lower(): sum(o == kind for _, o in every) for _, kind in every}
+    bad = [test for test, outcome in every if outcome in ("FAILED", "ERROR")]
+    ends = [text.strip().splitlines()[-1][:200] for text in texts if text.strip()]
+    seconds = round(time.perf_counter() - began, 1)
+    return {"finished": is_over, "seconds": seconds, **count, "not passed": bad, "ends": ends}
+
+
+# ---- which phases there are -----------------------------------------------------------------
+
+
+class Phase(NamedTuple):
+    """A phase, the seconds it may take, and variables of the environment that it needs."""
+
+    run: Callable[[Found], None]
+    seconds: float
+    environment: dict[str, str]
+
+
+#: In the order in which they run: what matters most comes first.
+PHASES = {
+    "device": Phase(device, 40, {}),
+    "boolean": Phase(boolean, 80, {}),
+    "tests": Phase(tests, 115, {}),
+    "models": Phase(models, 110, {}),
+    "blocks": Phase(blocks, 60, {}),
+    "votes": Phase(votes, 40, {}),
+    "first answer": Phase(first_answer, 60, {}),
+    "iasg": Phase(iasg, 50, {}),
+    "starts": Phase(starts, 110, {}),
+    "on cpu": Phase(on_cpu, 90, {"JAX_PLATFORMS": "cpu"}),
+    "largest": Phase(largest, 50, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9"}),
+}
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    PHASES[sys.argv[1]].run(Found(Path(sys.argv[2])))

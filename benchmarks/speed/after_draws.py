@@ -1,0 +1,159 @@
+"""What happens after the draws: peak memory and CPU seconds of every step.
+
+Draws are made here, not sampled: planted factors, of which every draw has some bits flipped. A step
+runs in a process of its own. Its memory is the peak of the resident memory while it runs, less
+that before it, so that what it was given does not count.
+
+    python benchmarks/speed/after_draws.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+ALL = ("align", "most probable", "verdict", "summary", "probability", "save")
+#: Rows, columns, rank, kept draws of each of four chains, steps that are measured.
+SHAPES = {
+    "512x512, rank 30": (512, 512, 30, 500, ALL),
+    "8124x119, rank 10": (8124, 119, 10, 500, ALL),
+    "100000x1000, rank 20": (100_000, 1000, 20, 64, ("align", "verdict", "summary")),
+}
+CHAINS, DENSITY, NOISE = 4, 0.15, 0.05
+
+
+def make_case(shape: str):
+    """The matrix, its planted factors and packed draws of them."""
+    import bmfjax
+    from bmfjax.posterior.packed import PackedDraws
+
+    rows, columns, rank, kept, _ = SHAPES[shape]
+    rng = np.random.default_rng(0)
+    truth = [rng.random((size, rank), dtype=np.float32) < DENSITY for size in (rows, columns)]
+    data = bmfjax.BinaryMatrix(_noisy(rng, *truth))
+    draws = []
+    for bits in truth:
+        whole = PackedDraws.pack(bits[None, None])
+        words = np.repeat(np.repeat(whole.words, CHAINS, 0), kept, 1)
+        for word in words.reshape(-1, *words.shape[2:]):
+            flips = rng.integers(0, 2**32, (5, *word.shape), np.uint32)
+            word ^= np.bitwise_and.reduce(flips)  # a bit in 32
+        # No bits beyond the last line.
+        words &= PackedDraws.pack(np.ones((1, 1, *bits.shape), bool)).words
+        draws.append(PackedDraws(words, len(bits)))
+    return data, truth, draws
+
+
+def _noisy(rng, usage, basis):
+    values = np.zeros((len(usage), len(basis)), bool)
+    for start in range(0, len(usage), 10_000):
+        rows = slice(start, start + 10_000)
+        values[rows] = usage[rows].astype(np.float32) @ basis.T.astype(np.float32) > 0
+        values[rows] ^= rng.random(values[rows].shape, dtype=np.float32) < NOISE
+    return values
+
+
+def make_fit(data, truth, usage, basis):
+    """A fit as it is after the verdict."""
+    from bmfjax.diagnostics import Binarized
+    from bmfjax.families.boolean import BooleanFit
+    from bmfjax.verdict import Figures, Verdict
+
+    chains, kept = usage.shape[:2]
+    rng = np.random.default_rng(1)
+    return BooleanFit(
+        data=data,
+        model="ormachine",
+        sampler="gibbs",
+        settings={"model": "ormachine", "sampler": "gibbs"},
+        usage_draws=usage,
+        basis_draws=basis,
+        trace={"log_joint": rng.normal(size=(chains, kept))},
+        agreement=np.ones(usage.shape[3]),
+        verdict=Verdict(Figures(num_warmup=0, thinning=1, expected_errors=0.0)),
+        binary=Binarized(*truth, 0.0),
+        other_draws={"flip_rate": rng.uniform(0, 0.5, (chains, kept))},
+    )
+
+
+def run_step(shape: str, step: str) -> dict:
+    """One step in this process: peak memory in MB and CPU seconds."""
+    from bmfjax import verdict
+    from bmfjax.families.boolean import align_packed
+    from bmfjax.families.tiles import boolean_factors
+    from bmfjax.posterior.selection import informed
+
+    data, truth, (usage, basis) = make_case(shape)
+    fit = make_fit(data, truth, usage, basis)
+
+    def judge():
+        wrong = data.count_errors(*truth)
+        entries = verdict.mixing(informed(data), usage, basis)
+        verdict.of_chains(entries, usage.shape[0], wrong, fit.agreement, fit.trace, exact=True)
+        verdict.spread(basis)
+
+    steps = {
+        "align": lambda: align_packed(usage, basis, (0, 0)),
+        "most probable": lambda: boolean_factors(data, usage, basis),
+        "verdict": judge,
+        "summary": fit.summary,
+        "probability": fit.probability,
+        "save": lambda: fit.save(Path(folder) / "fit"),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        before = reset_peak()
+        began = time.process_time()
+        steps[step]()
+        seconds = time.process_time() - began
+        peak = resident("VmHWM")
+    return {
+        "peak_mb": round((peak - before) / 1024, 1),
+        "cpu_seconds": round(seconds, 2),
+        "draws_mb": round((usage.words.nbytes + basis.words.nbytes) / 2**20, 1),
+    }
+
+
+def reset_peak() -> int:
+    """Let the peak of the resident memory start anew; return what is resident now, in kB."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return resident("VmRSS")
+
+
+def resident(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--only", nargs=2, metavar=("SHAPE", "STEP"), help=argparse.SUPPRESS)
+    arguments = parse(parser)
+    if arguments.only:
+        print(json.dumps(run_step(*arguments.only)))
+        return
+    figures = {}
+    for shape, (*_, steps) in SHAPES.items():
+        figures[shape] = {}
+        for step in steps:
+            command = [sys.executable, __file__, "--only", shape, step]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            figures[shape][step] = json.loads(done.stdout.splitlines()[-1])
+            print(shape, step, figures[shape][step], flush=True)
+    print(write_record("after_draws", figures, arguments.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""How long does it take from a sparse file on disk to a report?
+
+A Boolean product of known factors, few of whose entries are ones, with noise: zeros that were
+turned into ones and ones that are missing. It is written as a sparse file. Then the command line
+fits it with its defaults, as a user would, in a process of its own: `bmfjax fit FILE --rank 20
+--output FOLDER`. Seconds and processor seconds of the command, the peak of its resident memory,
+what it wrote, and the share of entries that the factors found get wrong, against the product
+without noise.
+
+    python benchmarks/speed/end_to_end.py
+    python benchmarks/speed/end_to_end.py --only npz
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import scipy.io
+import scipy.sparse as sp
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+ROWS, COLUMNS, RANK = 100_000, 2_000, 20
+#: The share of ones, that of ones that are missing, and the share of zeros that became ones.
+DENSITY, MISSED, STREWN = 0.05, 0.1, 0.002
+FORMATS = ("npz", "mtx")
+
+
+def make(seed: int):
+    """Return the noisy matrix as CSR, and the factors."""
+    rng = np.random.default_rng(seed)
+    # P(one) = 1 - (1 - p^2)^rank
+    p = np.sqrt(1 - (1 - DENSITY) ** (1 / RANK))
+    usage, basis = (rng.random((size, RANK)) < p for size in (ROWS, COLUMNS))
+    clean = sp.csr_array(usage.astype(np.float32)) @ sp.csr_array(basis.T.astype(np.float32))
+    clean.data = np.ones(clean.nnz, np.float32)
+    kept = clean.tocoo()
+    some = rng.random(kept.nnz) >= MISSED
+    cells = rng.integers(0, (ROWS, COLUMNS), (round(STREWN * ROWS * COLUMNS), 2))
+    row = np.concatenate([kept.row[some], cells[:, 0]])
+    column = np.concatenate([kept.col[some], cells[:, 1]])
+    ones = np.ones(len(row), np.float32)
+    noisy = sp.csr_array((ones, (row, column)), shape=clean.shape)
+    noisy.data = np.ones(noisy.nnz, np.int8)
+    return noisy, usage, basis
+
+
+def write(matrix, path: Path) -> None:
+    """Write a sparse matrix in the format of the name."""
+    if path.suffix == ".npz":
+        sp.save_npz(path, matrix)
+    else:
+        scipy.io.mmwrite(path, matrix.astype(np.int64), field="integer", symmetry="general")
+
+
+def one_format(kind: str, matrix, usage, basis) -> dict:
+    """Fit a file of this format by the command line."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, output = Path(folder) / f"data.{kind}", Path(folder) / "run"
+        write(matrix, file)
+        words = [sys.executable, "-m", "bmfjax", "fit", str(file), "--rank", str(RANK)]
+        words += ["--output", str(output), "--quiet"]
+        before, began = _spent(), time.perf_counter()
+        done = subprocess.run(words, capture_output=True, text=True)
+        seconds = time.perf_counter() - began
+        if done.returncode:
+            return {"failed": done.stderr.strip().split("\n")[-1]}
+        return {
+            "file_bytes": file.stat().st_size,
+            "seconds": round(seconds, 1),
+            "processor_seconds": round(_spent() - before, 1),
+            # Of the largest child: this process has had no other.
+            "peak_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+            "written": {p.name: p.stat().st_size for p in sorted(output.iterdir())},
+            "said": done.stdout.strip().replace(f"{folder}/", "").split("\n"),
+            **found_in(output, usage, basis),
+        }
+
+
+def _spent() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def found_in(output: Path, usage, basis) -> dict:
+    """Return the verdict, and how many entries of the product without noise the fit gets wrong."""
+    import bmfjax
+    from bmfjax.data.bits import count_ones, pack_on_host, product_words
+
+    fit = bmfjax.Fit.load(output)
+    truth, found = (pack_on_host(b.T) for b in (basis, fit.basis_binary))
+    wrong = sum(
+        int(count_ones(product_words(usage[s : s + 10_000].T, truth)
+                       ^ product_words(fit.usage_binary[s : s + 10_000].T, found)).sum())
+        for s in range(0, ROWS, 10_000)
+    )  # fmt: skip
+    return {
+        "wrong": wrong / (ROWS * COLUMNS),
+        "draws": int(fit.figures.num_draws),
+        "rhat": float(fit.figures.rhat),
+        "verdict": str(fit.verdict),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=FORMATS, default=list(FORMATS))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--one", help=argparse.SUPPRESS)  # a format, in a process of its own
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    if options.one:
+        print(json.dumps(one_format(options.one, *make(options.seed))))
+        return
+    shape = {"rows": ROWS, "columns": COLUMNS, "rank": RANK, "seed": options.seed}
+    noise = {"density": DENSITY, "missed": MISSED, "strewn": STREWN}
+    figures = shape | noise | {"threads": os.cpu_count(), "formats": {}}
+    for kind in options.only:
+        command = [sys.executable, __file__, "--one", kind, "--seed", str(options.seed)]
+        made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        figures["formats"][kind] = found = json.loads(made.stdout.splitlines()[-1])
+        path = write_record("end_to_end", figures, options.output)
+        print(kind, found, flush=True)
+    print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""What does a sweep of binary features cost?
+
+Boolean products of known factors with a tenth of the entries flipped; signed weights, the number of
+features found, one pair of chains as fits run them. Told are the processor milliseconds of a sweep
+of one chain, the median and the least of rounds; the processor seconds of the first sweep, which
+compiles; and the peak of the resident memory. Every size runs in a process of its own, on one core.
+
+    python benchmarks/speed/features_speed.py
+    python benchmarks/speed/features_speed.py --only 1000x200x16
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+
+#: Rows, columns, rank, and the sweeps of a round.
+SIZES = {"435x16x4": 100, "1000x200x16": 10, "10000x1000x16": 1}
+ROUNDS, CHAINS = 5, 2
+
+
+def one(name: str) -> dict:
+    """Sample one matrix in this process."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    import jax
+
+    from bmfjax.data import generate_product
+    from bmfjax.families.features import PRESENCE, signs_of
+    from bmfjax.infer import ChainRun
+    from bmfjax.kernels.features.density import FeatureDensity
+    from bmfjax.kernels.features.gibbs import features_gibbs
+
+    rows, columns, rank = map(int, name.split("x"))
+    made = generate_product(rows, columns, rank, flip=0.1, seed=0)
+    algorithm = features_gibbs(FeatureDensity(rank, presence=PRESENCE), (rows, columns))
+    run = ChainRun(
+        algorithm, jax.random.key(0), signs_of(made.data), num_chains=CHAINS, num_samples=10**6,
+        trace={"log_joint": 1},
+    )  # fmt: skip
+    began = time.process_time()
+    run.advance(1)
+    compiled, spent = time.process_time() - began, []
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        run.advance(SIZES[name])
+        spent.append(1e3 * (time.process_time() - began) / SIZES[name] / CHAINS)
+    return {
+        "ms_a_sweep": round(float(np.median(spent)), 2),
+        "fastest_ms_a_sweep": round(min(spent), 2),
+        "compile_seconds": round(compiled, 1),
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def main() -> None:
+    """Measure all sizes."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=list(SIZES), default=list(SIZES))
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    if options.one:
+        print(json.dumps(one(options.one)))
+        return
+    from benchmarks.record import write_record
+
+    sizes = {}
+    for name in options.only:
+        command = [sys.executable, __file__, "--one", name]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        sizes[name] = json.loads(ended.stdout.strip().splitlines()[-1])
+        print(name, sizes[name], flush=True)
+    print(write_record("features_speed", {"sizes": sizes}, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Time of one IASG step over the time of its bare matrix products, 512 x 512, rank 30.
+
+One step updates both factor matrices. Its bare products are, for each of them,
+the product of the minibatch with the other factor, the Gram matrix of the
+minibatch, and the product with that Gram matrix: what remains is drawing and
+gathering the minibatch, the prior, the step, the clamp and the running sums, and
+with "newton" the solution on the free coordinates. All are timed in turn within
+one run; medians over the rounds.
+
+    python benchmarks/speed/iasg_speed.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from jax import lax, random
+
+import bmfjax
+from bmfjax.data import thesis_matrix
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+RANK = 30
+
+
+def step_function(data, batch: int, steps: int, mode: str):
+    """One compiled call of `steps` IASG steps (one window), and its argument."""
+    precision = 1.0 if mode == "thesis" else None
+    model = functools.partial(bmfjax.models.relaxed_bmf, rank=RANK, precision=precision)
+    if mode == "thesis":
+        calibrated = {"preconditioner": "calibrated", "num_calibration": 100}
+        kernel = bmfjax.IASG(
+            model, batch_size=batch, window=steps, scale_likelihood=False, **calibrated
+        )
+    else:
+        kernel = bmfjax.IASG(model, batch_size=batch, window=steps, step_size=0.3)
+    bound = kernel.bind(data)
+    state = jax.jit(bound.algorithm.init)(random.key(0), None, bound.data)
+    run = jax.jit(lambda key, state: bound.algorithm.step(key, state, bound.data)[0])
+    return lambda i: run(random.key(i), state)
+
+
+def products_function(data, batch: int, steps: int):
+    """One compiled call of the matrix products of `steps` steps."""
+    values, transposed = jnp.asarray(data), jnp.asarray(data.T.copy())
+    usage = random.uniform(random.key(1), (data.shape[0], RANK))
+    basis = random.uniform(random.key(2), (data.shape[1], RANK))
+
+    def half(target, other, cases):
+        some = other[:batch]
+        pull = cases[:batch].T @ some - target @ (some.T @ some)
+        return target + 1e-12 * pull  # the next product must wait for this one
+
+    @jax.jit
+    def run(usage, basis):
+        def body(_, carry):
+            usage, basis = carry
+            basis = half(basis, usage, values)
+            return half(usage, basis, transposed), basis
+
+        return lax.fori_loop(0, steps, body, (usage, basis))
+
+    return lambda i: run(usage, basis)
+
+
+def measure(functions: dict, rounds: int, steps: int) -> dict:
+    """Median microseconds a step of each function, interleaved round by round."""
+    for function in functions.values():
+        jax.block_until_ready(function(0))
+    times = {name: [] for name in functions}
+    for i in range(rounds):
+        for name, function in functions.items():
+            began = time.perf_counter()
+            jax.block_until_ready(function(i))
+            times[name].append((time.perf_counter() - began) / steps * 1e6)
+    return {name: statistics.median(t) for name, t in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=200, help="steps in one timed call")
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    data = thesis_matrix("clean").data.dense()
+    rows = []
+    for batch in (75, 250, 512):
+        functions = {
+            "products": products_function(data, batch, options.steps),
+            "thesis": step_function(data, batch, options.steps, "thesis"),
+            "newton": step_function(data, batch, options.steps, "newton"),
+        }
+        micro = measure(functions, options.rounds, options.steps)
+        rows.append(
+            {
+                "batch": batch,
+                "products_us": round(micro["products"], 1),
+                "thesis_us": round(micro["thesis"], 1),
+                "newton_us": round(micro["newton"], 1),
+                "thesis_over_products": round(micro["thesis"] / micro["products"], 2),
+                "newton_over_products": round(micro["newton"] / micro["products"], 2),
+            }
+        )
+        print(rows[-1], flush=True)
+    table = {"rounds": options.rounds, "steps_per_round": options.steps, "rows": rows}
+    print(write_record("iasg_speed", table, options.output))
+
+
+if __name__ == "__main__":
+    main()

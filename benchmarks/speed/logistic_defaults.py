@@ -1,0 +1,159 @@
+"""All entries or sampled ones: which reaches more of the logistic model for its time?
+
+Synthetic matrices as in `logistic_recall.py` (rank 10, standard normal factors, one 1 of every row
+held out), of several sizes and densities. Each is fitted from one start by both samplers, in a
+process of its own, in at most 500 steps: how many it took, whether the bound has settled, processor
+seconds (compilation included), the exact bound, recall at 10, and the most memory held. The default
+fit, four starts averaged, is measured on the 2000 x 1000 one, and of one more the cost of a step.
+
+    python benchmarks/speed/logistic_defaults.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import bmfjax
+from bmfjax.data import BinaryMatrix
+from bmfjax.diagnostics import recall_at
+from bmfjax.families import ask
+from bmfjax.variational import (
+    LogisticPosterior,
+    LogisticPrior,
+    batch_start,
+    batch_update,
+    sign_blocks,
+)
+from bmfjax.variational import posterior as lp
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+RANK = 10
+#: Rows, columns and the bias, which sets the density, of matrices that are fitted.
+FITTED = ((500, 500, -7.5), (500, 500, -5.0), (2000, 1000, -7.5), (5000, 2000, -7.5))
+#: Of those of which steps are timed.
+TIMED = ((20_000, 5000),)
+TIMED_STEPS = 5
+SAMPLERS = ("batch", "svi")
+
+
+def synthetic(rows: int, columns: int, bias: float, seed: int = 0):
+    """Training matrix, and the held-out column of every row."""
+    rng = np.random.default_rng(seed)
+    usage, basis = rng.normal(size=(rows, RANK)), rng.normal(size=(columns, RANK))
+    logits = (usage @ basis.T + bias).astype(np.float32)
+    ones = rng.random(logits.shape, dtype=np.float32) < 1.0 / (1.0 + np.exp(-logits))
+    ones = ones[ones.sum(1) >= 10]
+    held_out = np.array([rng.choice(np.flatnonzero(row)) for row in ones])
+    ones[np.arange(len(ones)), held_out] = False
+    return ones, held_out
+
+
+def fitted(
+    rows: int, columns: int, bias: float, sampler: str | None, starts: int, steps: int
+) -> dict:
+    """Figures of one fit; None stands for the default."""
+    training, held_out = synthetic(rows, columns, bias)
+    data = BinaryMatrix(training)
+    options = {"sampler": sampler, "num_chains": starts, "num_samples": 4, "progress": False}
+    options["num_warmup"] = steps
+    began = time.process_time(), time.perf_counter()
+    fit = bmfjax.fit(data, RANK, model="logistic", **options)
+    seconds = time.process_time() - began[0], time.perf_counter() - began[1]
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    chances = np.concatenate(
+        [fit.probability(rows=part) for part in np.array_split(np.arange(len(training)), 20)]
+    )
+    return {
+        "sampler": fit.sampler,
+        "density": round(float(training.mean()), 4),
+        "steps": fit.figures.steps,
+        "settled": fit.figures.settled,
+        "processor seconds": round(seconds[0], 1),
+        "seconds": round(seconds[1], 1),
+        "bound": round(exact_bound(fit), 1),
+        "recall": recall_at(chances, training, held_out),
+        "megabytes": round(memory),
+    }
+
+
+def exact_bound(fit) -> float:
+    """Of the best start, from all entries: that of the next round's first half, no lower."""
+    prior, signs, bounds = LogisticPrior(RANK), sign_blocks(fit.data), []
+    update = jax.jit(batch_update, static_argnames="prior")
+    for start in range(fit._num_chains):
+        at = {n: jnp.asarray(a[start]) for n, a in fit.approximation.items()}
+        sides = (
+            lp.Gaussian(at[f"{n}_mean"], at[f"{n}_variance"]) for n in ("usage", "basis", "bias")
+        )
+        _, bound = update(batch_start(LogisticPosterior(*sides)), prior, signs)
+        bounds.append(float(bound))
+    return max(bounds)
+
+
+def steps_timed(rows: int, columns: int, sampler: str, steps: int) -> dict:
+    """Processor seconds of a step, and the most memory held, of a sparse random matrix."""
+    ones = np.random.default_rng(0).random((rows, columns), dtype=np.float32) < 0.02
+    options = {"sampler": sampler, "num_chains": 1, "num_warmup": steps + 2}
+    request = ask(BinaryMatrix(ones), RANK, model="logistic", **options)
+    run = request.chains().run(request)
+    run.advance(2)  # compiles
+    began = time.process_time()
+    run.advance(steps)
+    seconds = (time.process_time() - began) / steps
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"processor seconds a step": round(seconds, 4), "megabytes": round(memory)}
+
+
+def apart(function: str, *arguments) -> dict:
+    """What a function of this file returns in a process of its own."""
+    call = [sys.executable, __file__, "--only", json.dumps([function, *arguments])]
+    return json.loads(subprocess.run(call, check=True, capture_output=True, text=True).stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--steps", type=int, default=500, help="the most that a fit takes")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    options = parse(parser)
+    if options.only:
+        function, *arguments = json.loads(options.only)
+        kinds = {"fitted": fitted, "steps_timed": steps_timed}
+        print(json.dumps(kinds[function](*arguments)))
+        return
+    most = options.steps
+    figures = {"rank": RANK, "most steps": most, "fits": {}, "steps": {}}
+    for rows, columns, bias in FITTED:
+        name = f"{rows} x {columns}, bias {bias}"
+        figures["fits"][name] = {
+            s: apart("fitted", rows, columns, bias, s, 1, most) for s in SAMPLERS
+        }
+        print(name, figures["fits"][name], flush=True)
+    rows, columns, bias = FITTED[2]
+    figures["default, four starts averaged"] = apart("fitted", rows, columns, bias, None, 4, 1000)
+    print(figures["default, four starts averaged"], flush=True)
+    for rows, columns in TIMED:
+        name = f"{rows} x {columns}"
+        figures["steps"][name] = {
+            s: apart("steps_timed", rows, columns, s, TIMED_STEPS) for s in SAMPLERS
+        }
+        print(name, figures["steps"][name], flush=True)
+    print(write_record("logistic_defaults", figures, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""What do entries drawn cost, and does the size of the matrix matter?
+
+Random sparse matrices with thirty ones a row. Of each: seconds of the one-time count, seconds for
+so many entries at rank 10 (interleaved rounds, median), and the most memory that the process had
+held after a tenth of them and after all.
+
+    python benchmarks/speed/logistic_speed.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import scipy.sparse
+from jax import random
+
+from bmfjax.data import BinaryMatrix
+from bmfjax.variational import LogisticPrior, entry_sampler, stochastic
+from bmfjax.variational import posterior as lp
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+RANK, ONES_A_ROW = 10, 30
+SHAPES = ((2000, 1000), (1500, 1500), (2900, 100), (20_000, 10_000), (20_000, 1_000_000))
+RUN = jax.jit(stochastic.run, static_argnames="prior")
+
+
+def sparse_matrix(rows: int, columns: int) -> BinaryMatrix:
+    rng = np.random.default_rng(0)
+    j = rng.integers(0, columns, (rows, ONES_A_ROW))
+    i = np.repeat(np.arange(rows), ONES_A_ROW)
+    ones = scipy.sparse.coo_matrix((np.ones(i.size, bool), (i, j.ravel())), (rows, columns))
+    return BinaryMatrix(ones.tocsr().astype(bool))
+
+
+def prepared(shape):
+    data, prior = sparse_matrix(*shape), LogisticPrior(RANK)
+    began = time.perf_counter()
+    sampler = jax.block_until_ready(entry_sampler(data))
+    seconds = time.perf_counter() - began
+    state = stochastic.init(lp.start(random.key(0), shape, prior, -4.0), prior)
+    return {"sampler": sampler, "state": state, "prior": prior, "count": seconds, "times": []}
+
+
+def advance(case, chunks: int) -> float:
+    """Draw so many more chunks of entries: seconds."""
+    began = time.perf_counter()
+    target = case["state"].chunks + chunks
+    key = random.key(1)
+    case["state"] = RUN(key, case["state"], case["sampler"], case["prior"], target)
+    jax.block_until_ready(case["state"])
+    return time.perf_counter() - began
+
+
+def megabytes() -> float:
+    """The most that this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--draws", type=float, default=1e7, help="entries drawn for the memory")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--chunks", type=int, default=60, help="chunks of 4096 entries in a round")
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    figures = {n: getattr(options, n) for n in ("draws", "rounds", "chunks")}
+    first = prepared(SHAPES[0])
+    advance(first, 2)
+    whole = int(options.draws / stochastic.CHUNK)
+    seconds = advance(first, whole // 10)
+    memory = [megabytes()]
+    seconds += advance(first, whole - whole // 10)
+    memory.append(megabytes())
+    figures["2000 x 1000"] = {
+        "seconds": round(seconds, 1), "megabytes": [round(m) for m in memory],
+    }  # fmt: skip
+    print(figures["2000 x 1000"], flush=True)
+    cases = {f"{r} x {c}": prepared((r, c)) for r, c in SHAPES}
+    for case in cases.values():
+        advance(case, 2)  # compiles
+    for _ in range(options.rounds):
+        for case in cases.values():
+            case["times"].append(advance(case, options.chunks))
+    figures["milliseconds per 4096 entries"] = {
+        name: {
+            "entries": round(1e3 * float(np.median(c["times"])) / options.chunks, 2),
+            "wanted": round(float(c["state"].size)),
+            "drawn": int(stochastic.num_chunks(c["state"])) * stochastic.CHUNK,
+            "one-time count, seconds": round(c["count"], 2),
+        }
+        for name, c in cases.items()
+    }
+    print(figures["milliseconds per 4096 entries"])
+    print(write_record("logistic_speed", figures, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+"""How soon samplers from minibatches know the posterior of a regression with a million rows.
+
+A logistic regression with correlated covariates and independent normal priors, on simulated data.
+The reference is the normal density at the mode, corrected by importance weights on all rows in
+float64; how far NUTS is from it is measured on a part of the rows. For each sampler
+
+* `processor` and `seconds`: processor and wall seconds, start and warm-up included, until means and
+  standard deviations are within a tolerance of the posterior's and stay there for the rest of the
+  run: medians of the chains of several seeds, null where one chain in two does not get there.
+  `start` is the part before the first step;
+* `mean` and `sd`: largest difference of a coefficient's mean, in posterior standard deviations,
+  and largest relative difference of a standard deviation, of all draws of all seeds together;
+* `ess_per_second`: effective draws of the worst coefficient, by a processor second after warm-up.
+
+A first chain that is not timed leaves its programs in JAX's cache of compiled ones. All samplers
+begin at the mode, which they are told at no cost: HMCECS (Dang et al. 2019) of NumPyro expands its
+proxy about it, and ours find by themselves that they are there. SVI with AutoNormal has no time:
+its standard deviations are never right.
+
+    python benchmarks/speed/minibatch_regression.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax import lax, random
+from numpyro.infer import HMCECS, MCMC, NUTS, SVI, Trace_ELBO, autoguide, init_to_value
+from numpyro.optim import Adam
+
+import bmfjax
+from bmfjax.diagnostics import ess_bulk, split_rhat
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+CORRELATION, WARMUP, POINTS, BLOCK = 0.7, 500, 500, 50_000
+#: Draws between two looks at the clock.
+CHUNK = 100
+SVI_BATCH, SVI_STEPS, SVI_DRAWS = 1000, 5000, 20_000
+#: Of HMCECS, with which it was fastest of 300 and 1,000 rows.
+ECS_BATCH, ECS_BLOCKS = 300, 30
+#: Of SGLD: the normal density allows any step below 4, and a million rows leave one.
+LONG = {"step_size": 2.0, "num_steps": 2}
+BLOCKS = ((("beta",), {"rows": None}),)
+
+
+def model(x, y, batch=None):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("rows", len(y), subsample_size=batch) as i:
+        numpyro.sample("y", dist.Bernoulli(logits=x[i] @ beta), obs=y[i])
+
+
+def simulated(rows: int, covariates: int, seed: int = 0):
+    """Ones and correlated covariates (row, covariate), and what they make likely (row,)."""
+    r = np.random.default_rng(seed)
+    own = r.normal(size=(rows, covariates - 1))
+    x = CORRELATION**0.5 * r.normal(size=(rows, 1)) + (1 - CORRELATION) ** 0.5 * own
+    x = np.column_stack([np.ones(rows), x]).astype(np.float32)
+    beta = r.normal(0.0, 0.5, covariates)
+    return x, (r.random(rows) < 1 / (1 + np.exp(-x @ beta))).astype(np.float32)
+
+
+class Posterior(NamedTuple):
+    """Mean, standard deviation and mode of every coefficient, and the share of effective points.
+
+    `held` is the standard deviation of each with all others held at the mode: what the best normal
+    approximation of independent coordinates has.
+    """
+
+    mean: np.ndarray
+    sd: np.ndarray
+    mode: np.ndarray
+    held: np.ndarray
+    effective: float
+
+
+def reference(x, y) -> Posterior:
+    """Newton's method, and importance weights of pairs of points, opposite about the mode."""
+    mode = np.zeros(x.shape[1])
+    for _ in range(20):
+        gradient, curvature = -mode, np.eye(len(mode))
+        for rows in _blocks(len(y)):
+            part = x[rows].astype(float)
+            p = 1 / (1 + np.exp(-part @ mode))
+            gradient = gradient + part.T @ (y[rows] - p)
+            curvature = curvature + (part * (p * (1 - p))[:, None]).T @ part
+        mode = mode + np.linalg.solve(curvature, gradient)
+    half = np.random.default_rng(0).normal(size=(POINTS // 2, len(mode)))
+    z = np.concatenate([half, -half])
+    root = np.linalg.inv(np.linalg.cholesky(curvature))
+    away = z @ root
+    log_weight = 0.5 * (z**2).sum(1) - 0.5 * ((mode + away) ** 2).sum(1)
+    for rows in _blocks(len(y)):
+        logits = x[rows].astype(float) @ (mode + away).T
+        log_weight += y[rows] @ logits - np.logaddexp(0, logits).sum(0)
+    weight = np.exp(log_weight - log_weight.max())
+    weight *= POINTS / weight.sum()
+    # The normal's own moments are known: only what the weights add is of these points.
+    shift = (weight - 1) @ away / POINTS
+    square = np.diag(np.linalg.inv(curvature)) + (weight - 1) @ away**2 / POINTS
+    held, effective = np.diag(curvature) ** -0.5, 1 / (weight**2).mean()
+    return Posterior(mode + shift, np.sqrt(square - shift**2), mode, held, effective)
+
+
+def _blocks(rows):
+    return (slice(at, at + BLOCK) for at in range(0, rows, BLOCK))
+
+
+class Trace(NamedTuple):
+    """Draws (draw, coefficient) after warm-up, and both clocks: when how many were there."""
+
+    draws: np.ndarray
+    when: list  # (draws, processor seconds, wall seconds) from before the start
+    start: float  # processor seconds
+
+
+def clocks():
+    return np.array([time.process_time(), time.perf_counter()])
+
+
+def chain(kernel, warmup: int, data, mode, seconds: float, seed: int) -> Trace:
+    """Run one chain for so many processor seconds after warm-up."""
+
+    @jax.jit
+    def some(state, x, y):
+        def one(state, _):
+            state = kernel.sample(state, (x, y), {})
+            return state, getattr(state, kernel.sample_field)["beta"]
+
+        return lax.scan(one, state, length=CHUNK)
+
+    began = clocks()
+    state = kernel.init(random.key(seed), warmup, mode, data, {})
+    start = (clocks() - began)[0]
+    for _ in range(0, warmup, CHUNK):
+        state, _ = some(state, *data)
+    jax.block_until_ready(state)
+    warm, draws = clocks(), []
+    when = [(0, *(warm - began))]
+    while not draws or time.process_time() - warm[0] < seconds:
+        state, found = some(state, *data)
+        draws.append(np.asarray(found, float))
+        when.append((CHUNK * len(draws), *(clocks() - began)))
+    return Trace(np.concatenate(draws), when, float(start))
+
+
+def errors(draws, exact: Posterior) -> tuple[float, float]:
+    """Largest error of means, in standard deviations, and of standard deviations, relative."""
+    mean = np.abs(draws.mean(0) - exact.mean) / exact.sd
+    return float(mean.max()), float(np.abs(draws.std(0) / exact.sd - 1).max())
+
+
+def arrived(trace: Trace, exact: Posterior, tolerance) -> tuple[float, float]:
+    """Processor and wall seconds from which on the draws so far are within the tolerance."""
+    away = (trace.draws - exact.mean) / exact.sd
+    chunks = away.reshape(-1, CHUNK, away.shape[1])
+    number = CHUNK * np.arange(1, 1 + len(chunks))[:, None]
+    mean = np.cumsum(chunks.sum(1), 0) / number
+    sd = np.sqrt(np.cumsum((chunks**2).sum(1), 0) / number - mean**2)
+    within = (np.abs(mean).max(1) <= tolerance[0]) & (np.abs(sd - 1).max(1) <= tolerance[1])
+    outside = np.flatnonzero(~within)
+    first = 0 if len(outside) == 0 else outside[-1] + 1
+    return trace.when[1 + first][1:] if first < len(chunks) else (np.inf, np.inf)
+
+
+def samplers(mode):
+    """Name, kernel and warm-up of everything but SVI."""
+    inner = NUTS(
+        functools.partial(model, batch=ECS_BATCH), dense_mass=True,
+        init_strategy=init_to_value(values=mode),
+    )  # fmt: skip
+    yield "HMCECS", HMCECS(inner, num_blocks=ECS_BLOCKS, proxy=HMCECS.taylor_proxy(mode)), WARMUP
+    known = {"num_approach": 0}
+    yield "SGLD", bmfjax.SGLD(model, BLOCKS, **known), 0
+    yield "SGLD, long steps", bmfjax.SGLD(model, BLOCKS, **known, **LONG), 0
+    yield "IASG, top-up", bmfjax.IASG(model, BLOCKS, **known, calibration="top-up"), 0
+    yield "IASG", bmfjax.IASG(model, BLOCKS, **known, calibration=None), CHUNK
+
+
+def measured(kernel, warmup, data, mode, exact, options) -> dict:
+    """One row of the table."""
+    given = None if isinstance(kernel, HMCECS) else mode
+    chain(kernel, warmup, data, given, 0.0, 0)
+    traces = [
+        chain(kernel, warmup, data, given, options.seconds, seed) for seed in range(options.seeds)
+    ]
+    tolerance = options.mean, options.sd
+    times = np.median([arrived(t, exact, tolerance) for t in traces], axis=0)
+    spent = sum(t.when[-1][1] - t.when[0][1] for t in traces)
+    effective = sum(float(ess_bulk(t.draws[None]).min()) for t in traces)
+    return {
+        **_figures(np.concatenate([t.draws for t in traces]), exact),
+        "start": round(float(np.median([t.start for t in traces])), 2),
+        "processor": round(float(times[0]), 2) if np.isfinite(times[0]) else None,
+        "seconds": round(float(times[1]), 2) if np.isfinite(times[1]) else None,
+        "ess_per_second": round(float(effective / spent), 1),
+    }
+
+
+def _figures(draws, exact):
+    ratio = draws.std(0) / exact.sd
+    mean, sd = errors(draws, exact)
+    return {
+        "draws": len(draws),
+        "mean": round(mean, 4),
+        "sd": round(sd, 4),
+        "ratio": [round(float(ratio.min()), 3), round(float(ratio.max()), 3)],
+    }
+
+
+def variational(data, mode, exact) -> dict:
+    """The row of SVI with a normal guide of independent coordinates, which starts at the mode."""
+    sized = functools.partial(model, batch=SVI_BATCH)
+    guide = autoguide.AutoNormal(sized, init_scale=1e-3, init_loc_fn=init_to_value(values=mode))
+    svi = SVI(sized, guide, Adam(lambda i: 1e-3 * 1e-3 ** (i / SVI_STEPS)), Trace_ELBO())
+    began = clocks()
+    found = svi.run(random.key(0), SVI_STEPS, *data, progress_bar=False)
+    jax.block_until_ready(found.params)
+    spent = clocks() - began
+    draws = guide.sample_posterior(random.key(1), found.params, sample_shape=(SVI_DRAWS,))
+    return {
+        **_figures(np.asarray(draws["beta"], float), exact),
+        "ratio_at_its_optimum": [round(float(f(exact.held / exact.sd)), 3) for f in (min, max)],
+        "processor_of_steps": round(float(spent[0]), 2),
+    }
+
+
+def against_nuts(x, y, rows: int) -> dict:
+    """How far NUTS is from the reference on some of the rows."""
+    exact = reference(x[:rows], y[:rows])
+    kernel = NUTS(model, dense_mass=True, init_strategy=init_to_value(values={"beta": exact.mode}))
+    mcmc = MCMC(
+        kernel, num_warmup=500, num_samples=1500, num_chains=2, chain_method="sequential",
+        progress_bar=False,
+    )  # fmt: skip
+    mcmc.run(random.key(0), jnp.asarray(x[:rows]), jnp.asarray(y[:rows]))
+    draws = np.asarray(mcmc.get_samples(group_by_chain=True)["beta"], float)
+    return {
+        "rows": rows,
+        **_figures(draws.reshape(-1, x.shape[1]), exact),
+        "rhat": round(float(split_rhat(draws).max()), 4),
+        "ess": round(float(ess_bulk(draws).min())),
+        "effective_points": round(exact.effective, 4),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--covariates", type=int, default=10, help="one of them constant")
+    parser.add_argument("--seeds", type=int, default=3, help="chains of each sampler")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of a chain, processor's")
+    parser.add_argument("--mean", type=float, default=0.02, help="tolerance of means")
+    parser.add_argument("--sd", type=float, default=0.02, help="of standard deviations")
+    parser.add_argument("--subset", type=int, default=20_000, help="rows that NUTS takes")
+    parser.add_argument("--only", default="", help="samplers whose name holds this")
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    warnings.simplefilter("ignore", UserWarning)  # of short windows
+    folder = tempfile.TemporaryDirectory()
+    jax.config.update("jax_compilation_cache_dir", folder.name)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    x, y = simulated(options.rows, options.covariates)
+    exact = reference(x, y)
+    data = jnp.asarray(x), jnp.asarray(y)
+    rows = {}
+    mode = {"beta": jnp.asarray(exact.mode, jnp.float32)}
+    for name, kernel, warmup in samplers(mode):
+        if options.only in name:
+            rows[name] = measured(kernel, warmup, data, mode, exact, options)
+            print(f"{name:18}", rows[name], flush=True)
+    rows["SVI, AutoNormal"] = variational(data, mode, exact)
+    print("SVI, AutoNormal   ", rows["SVI, AutoNormal"], flush=True)
+    names = ("rows", "covariates", "seeds", "seconds")
+    figures = {n: getattr(options, n) for n in names} | {
+        "tolerance": {"mean": options.mean, "sd": options.sd},
+        "effective_points": round(exact.effective, 4),
+        "nuts": against_nuts(x, y, min(options.subset, options.rows)),
+        "samplers": rows,
+    }
+    print(figures["nuts"])
+    print(write_record("minibatch_regression", figures, options.output))
+
+
+if __name__ == "__main__":
+    main()

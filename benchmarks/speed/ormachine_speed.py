@@ -1,0 +1,162 @@
+"""What a sweep of the OrMachine costs beside one pass over the packed matrix, and in memory.
+
+Products of density .1, in three sizes, every sweep drawing the usage, the basis, the densities and
+the flip rate. Medians of interleaved rounds; the pass counts the ones of both orientations of the
+matrix, which is the least that any sweep must read. Memory is what the compiled program holds:
+arguments, results and temporaries, beside the two packed matrices.
+
+Then the house votes at rank 8 as small matrices are sampled: one factor matrix is summed out, and a
+sweep is one of four replicas at temperatures of their own. `--updates` does not concern it.
+
+    python benchmarks/speed/ormachine_speed.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+
+import bmfjax
+from bmfjax.infer import geometric_ladder, parallel_tempering
+from bmfjax.kernels.boolean.bits import gibbs, joint, metropolis
+from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
+from bmfjax.kernels.boolean.density import BooleanDensity
+from bmfjax.kernels.boolean.gibbs import ormachine, state_info
+from bmfjax.kernels.boolean.line_states import merge_lines, sides_of
+from bmfjax.kernels.boolean.words import count_bits, packed_data
+from bmfjax.kernels.numerics.compiling import chain_options
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+UPDATES = {"metropolis": metropolis, "gibbs": gibbs, "joint 4": joint(4), "joint 8": joint(8)}
+#: Rows, columns, rank; sweeps of a round; target in ms.
+SIZES = {
+    "1000x1000, rank 10": ((1000, 1000, 10), 100, 2),
+    "10000x1000, rank 20": ((10_000, 1000, 20), 10, 30),
+    "100000x1000, rank 20": ((100_000, 1000, 20), 2, 250),
+}
+DENSITY = 0.1
+#: The house votes with their usage summed out, at four temperatures that exchange states; a quarter
+#: of the 98 ms that a sweep of all four once took is the target.
+VOTES, VOTES_UPDATE = "house votes, rank 8", "collapsed, 4 replicas"
+NAMES = [*SIZES, VOTES]
+VOTES_RANK, VOTES_SWEEPS, VOTES_TARGET, REPLICAS, HOTTEST = 8, 5, 24.5, 4, 0.4
+
+
+def programs(algorithm, data, sweeps: int):
+    """The looped sweep and the looped pass, compiled, with their first arguments."""
+
+    def many(key, state, data):
+        def step(i, state):
+            return algorithm.step(random.fold_in(key, i), state, data)[0]
+
+        return lax.fori_loop(0, sweeps, step, state)
+
+    def passes(key, total, data):
+        def one(i, total):
+            # Other words in every turn: the loop must not be cut short.
+            words = (data.by_row.ones, data.by_column.ones)
+            return total + sum(count_bits(w ^ i.astype(jnp.uint32), axis=None) for w in words)
+
+        return lax.fori_loop(0, sweeps, one, total)
+
+    state = algorithm.init(random.key(0), None, data)
+    arguments = {"sweep": (many, state), "pass": (passes, jnp.int32(0))}
+    return {
+        name: (compiled(f, random.key(0), first, data), first)
+        for name, (f, first) in arguments.items()
+    }
+
+
+def compiled(f, *arguments):
+    """Compile a program as `bmfjax.fit` compiles chains."""
+    return jax.jit(f).lower(*arguments).compile(compiler_options=chain_options())
+
+
+def held(program) -> int:
+    """Bytes of a compiled program: arguments, results, temporaries."""
+    m = program.memory_analysis()
+    return m.argument_size_in_bytes + m.output_size_in_bytes + m.temp_size_in_bytes
+
+
+def problem(name: str, updates):
+    """Data and samplers of a row, sweeps of a round, and their target."""
+    if name != VOTES:
+        size, sweeps, target = SIZES[name]
+        made = bmfjax.generate_product(*size, density=DENSITY, flip=0.01, seed=0)
+        rows, columns, rank = size
+        density = BooleanDensity((rows, columns), rank)
+        algorithms = {u: ormachine(density, update=UPDATES[u]) for u in updates}
+        return packed_data(made.data), algorithms, sweeps, target
+    votes = bmfjax.load("house-votes")
+    density = BooleanDensity(votes.shape, VOTES_RANK)
+    algorithm = parallel_tempering(
+        collapsed_ormachine(density), log_marginal(density), geometric_ladder(HOTTEST, REPLICAS),
+        describe=state_info(density),
+    )  # fmt: skip
+    data = merge_lines(packed_data(votes), sides_of(density.shape, "longer"))
+    return data, {VOTES_UPDATE: algorithm}, VOTES_SWEEPS, VOTES_TARGET
+
+
+def measure(name: str, rounds: int, updates) -> dict:
+    """Everything of one row, its updates in turn within a round."""
+    data, algorithms, sweeps, target = problem(name, updates)
+    updates = list(algorithms)
+    packed = data.by_row.ones.nbytes + data.by_column.ones.nbytes
+    built = {u: programs(algorithms[u], data, sweeps) for u in updates}
+    runs = {("pass", updates[0]): built[updates[0]]["pass"]}
+    runs |= {("sweep", u): built[u]["sweep"] for u in updates}
+    times = {run: [] for run in runs}
+    for r in range(rounds + 1):
+        for run, (program, first) in runs.items():
+            began = time.perf_counter()
+            jax.block_until_ready(program(random.key(r), first, data))
+            if r:  # the first round warms up
+                times[run].append(1e3 * (time.perf_counter() - began) / sweeps)
+    one_pass = float(np.median(times["pass", updates[0]]))
+    rows = {}
+    for u in updates:
+        median, memory = float(np.median(times["sweep", u])), held(built[u]["sweep"][0])
+        rows[u] = {
+            "sweep_ms": round(median, 3),
+            "sweep_ms_quickest": round(min(times["sweep", u]), 3),
+            "ratio_to_pass": round(median / one_pass, 1),
+            "memory_bytes": memory,
+            "memory_ratio": round(memory / packed, 2),
+        }
+    return {
+        "updates": rows,
+        "pass_ms": round(one_pass, 4),
+        "target_ms": target,
+        "packed_bytes": packed,
+        "rounds": rounds,
+        "sweeps_a_round": sweeps,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--sizes", nargs="+", default=NAMES, choices=NAMES)
+    parser.add_argument("--updates", nargs="+", default=["metropolis"], choices=list(UPDATES))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    figures = {}
+    for name in options.sizes:
+        figures[name] = measure(name, options.rounds, options.updates)
+        print(name, figures[name], flush=True)
+    print(write_record("ormachine_speed", {"density": DENSITY, "sizes": figures}, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Seconds a Gibbs sweep takes beside SMURFF, on a random 10000 x 5000 matrix with 1 % observed.
+
+Both sample Bayesian matrix factorisation with Normal-Wishart priors and a fixed noise precision,
+without effects, on the same entries, each in a process of its own on as many cores. Wall clock and
+processor time: on a machine that others use, too, the latter is the one to compare. SMURFF (a C++
+program, https://github.com/ExaScience/smurff) is not needed by the library: pip install smurff.
+
+    python benchmarks/speed/pmf_speed.py
+    python benchmarks/speed/pmf_speed.py --threads 2            # both; a record of its own
+    python benchmarks/speed/pmf_speed.py --threads 2 --divided  # as XLA compiles by default
+
+Our sweep is compiled as `bmfjax.fit` compiles chains (`bmfjax.kernels.numerics.compiling`): XLA
+does not divide loops among threads, which costs more where blocks are small. `--divided` lets it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+
+
+def problem(options):
+    """Rows, columns and values of the observed entries."""
+    rng = np.random.default_rng(0)
+    cells = rng.choice(
+        options.rows * options.columns, options.rows * options.columns // 100, replace=False
+    )
+    rows, columns = np.divmod(cells, options.columns)
+    return rows, columns, rng.normal(size=len(cells))
+
+
+def ours(options):
+    """Sweeps of `bmfjax.kernels.ratings.gibbs`."""
+    import jax
+
+    from bmfjax.kernels.numerics.compiling import chain_options
+    from bmfjax.kernels.ratings.entries import entry_blocks
+    from bmfjax.kernels.ratings.gibbs import PMFDensity, pmf_gibbs
+
+    data = entry_blocks(*problem(options), (options.rows, options.columns))
+    algorithm = pmf_gibbs(PMFDensity(options.rank, precision=2.0, effects=False))
+    state = jax.jit(algorithm.init)(jax.random.key(0), None, data)
+    how = None if options.divided else chain_options()
+    step = jax.jit(algorithm.step, compiler_options=how)
+
+    def sweep(k):
+        nonlocal state
+        state, _ = step(jax.random.key(k), state, data)
+        jax.block_until_ready(state)
+
+    return sweep
+
+
+def smurff(options):
+    """Sweeps of SMURFF."""
+    import scipy.sparse as sp
+    from smurff import FixedNoise, TrainSession
+
+    rows, columns, values = problem(options)
+    train = sp.csr_matrix((values, (rows, columns)), shape=(options.rows, options.columns))
+    session = TrainSession(
+        priors=["normal", "normal"], num_latent=options.rank, burnin=0, nsamples=10**6,
+        num_threads=options.threads, verbose=0, seed=1,
+    )  # fmt: skip
+    session.addTrainAndTest(train, None, FixedNoise(2.0))
+    session.init()
+    return lambda k: session.step()
+
+
+def measure(options) -> dict:
+    """Milliseconds a sweep after the first two, of wall clock and of processor time."""
+    if hasattr(os, "sched_setaffinity"):
+        # Before either is loaded: JAX makes as many threads as there are cores to run on.
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.threads :])
+    sweep = {"bmfjax": ours, "smurff": smurff}[options.program](options)
+    found = []
+    for k in range(options.sweeps + 2):
+        began = time.perf_counter(), time.process_time()
+        sweep(k)
+        found.append((time.perf_counter() - began[0], time.process_time() - began[1]))
+    wall, cpu = 1000 * np.array(found[2:]).T
+    names = ("wall", "processor")
+    return {
+        n: {"least": round(float(x.min()), 1), "median": round(float(np.median(x)), 1)}
+        for n, x in zip(names, (wall, cpu), strict=True)
+    }
+
+
+def in_a_process(options, program, rank) -> dict:
+    """The same in a process of its own: what was loaded before has no say."""
+    words = [sys.executable, __file__, "--program", program, "--rank", str(rank)]
+    words += [f"--{n}={getattr(options, n)}" for n in ("rows", "columns", "sweeps", "threads")]
+    words += ["--divided"] if options.divided else []
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        return {"failed": done.stderr.strip().split("\n")[-1]}
+    return json.loads(done.stdout.strip().split("\n")[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--columns", type=int, default=5_000)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[10, 32])
+    parser.add_argument("--threads", type=int, default=1, help="of either program, and cores")
+    parser.add_argument(
+        "--divided", action="store_true", help="compile ours as XLA does by default"
+    )
+    parser.add_argument("--sweeps", type=int, default=20)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--program", choices=["bmfjax", "smurff"], help=argparse.SUPPRESS)
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    options = parse(parser)
+    if options.program:
+        print(json.dumps(measure(options)))
+        return
+    from benchmarks.record import write_record
+
+    if not 1 <= options.threads <= (os.cpu_count() or 1):
+        parser.error(f"--threads is {options.threads}; give 1 to {os.cpu_count()}, the cores here")
+    compiled = "by XLA's defaults" if options.divided else "as by fit"
+    figures = {
+        "rows": options.rows, "columns": options.columns, "observed_percent": 1,
+        "sweeps": options.sweeps, "threads": options.threads, "compiled": compiled,
+        "milliseconds_a_sweep": {},
+    }  # fmt: skip
+    for rank in options.ranks:
+        found = {n: in_a_process(options, n, rank) for n in ("bmfjax", "smurff")}
+        figures["milliseconds_a_sweep"][f"rank {rank}, {options.threads} core(s)"] = found
+        print(rank, found, flush=True)
+    try:
+        from importlib.metadata import version
+
+        figures["smurff_version"] = version("smurff")
+    except ImportError:
+        figures["smurff_version"] = "not installed"
+    name = "pmf_speed" + ("" if options.threads == 1 else f"_{options.threads}_threads")
+    name += "_divided" if options.divided else ""
+    print(write_record(name, figures, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""What does a recommendation for every user cost?
+
+Ratings of planted factors are fitted by a short run, and `Fit.recommend` then chooses the best
+items of every user, and those of one. Nothing of it is compiled; users are shared between threads.
+
+    python benchmarks/speed/recommend_speed.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import bmfjax
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+USERS, ITEMS, RATINGS, RANK, CHAINS, DRAWS, BEST = 10_000, 1_000, 100_000, 10, 4, 250, 10
+
+
+def planted(seed: int = 0) -> bmfjax.Ratings:
+    """Return ratings of distinct pairs, from 1 to 5 stars in steps of a half."""
+    rng = np.random.default_rng(seed)
+    pairs = rng.choice(USERS * ITEMS, RATINGS, replace=False)
+    user, item = np.divmod(pairs, ITEMS)
+    factors = [rng.normal(size=(size, RANK)) for size in (USERS, ITEMS)]
+    fits = (factors[0][user] * factors[1][item]).sum(1) / np.sqrt(RANK)
+    stars = np.clip(np.round(2 * (3.5 + fits + rng.normal(size=RATINGS))) / 2, 1, 5)
+    return bmfjax.Ratings(user, item, stars, shape=(USERS, ITEMS))
+
+
+def measured(work) -> dict:
+    """Return seconds of a call, of the processor and of the clock, and the lines it returned."""
+    began, cpu_began = time.perf_counter(), time.process_time()
+    lines = len(work())
+    cpu, passed = time.process_time() - cpu_began, time.perf_counter() - began
+    return {"cpu_seconds": cpu, "seconds": passed, "lines": lines}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parse(parser)
+    fit = bmfjax.fit(
+        planted(), bmfjax.PMF(RANK), num_chains=CHAINS, num_warmup=50, num_samples=DRAWS,
+        progress=False,
+    )  # fmt: skip
+    figures = {
+        "users": USERS, "items": ITEMS, "ratings": RATINGS, "rank": RANK,
+        "draws": CHAINS * fit.usage_draws.shape[1], "best": BEST, "calls": {},
+    }  # fmt: skip
+    calls = {
+        "all users": lambda: fit.recommend(k=BEST),
+        "all users, again": lambda: fit.recommend(k=BEST),
+        "one user": lambda: fit.recommend(0, k=BEST),
+    }
+    for name, call in calls.items():
+        figures["calls"][name] = measured(call)
+        print(name, figures["calls"][name], flush=True)
+    print(write_record("recommend_speed", figures))
+
+
+if __name__ == "__main__":
+    main()
