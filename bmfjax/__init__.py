@@ -113,61 +113,24 @@ __all__ = [
     "use_compilation_cache",
 ]
 
-#: Where each public name comes from, as above for type checkers.
+#: Where public names come from that are no models or samplers.
 _HOMES = {
     "bmfjax.comparison": ("compare", "compare_ranks", "sampling_wrapper"),
     "bmfjax.data": (
-        "BinaryMatrix",
-        "Ratings",
-        "RealMatrix",
-        "datasets",
-        "generate_product",
-        "generate_tiles",
-        "load",
-        "load_ratings",
-        "save",
+        "BinaryMatrix", "Ratings", "RealMatrix", "datasets", "generate_product", "generate_tiles",
+        "load", "load_ratings", "save",
     ),
     "bmfjax.errors": ("InputError",),
     # With the families, by whose names `Fit.load` finds its classes.
     "bmfjax.fitting": ("Fit", "fit", "merge"),
     "bmfjax.infer": (
-        "IASG",
-        "SGHMC",
-        "SGLD",
-        "AuxiliaryGibbs",
-        "NMFGibbs",
-        "OrMachineGibbs",
-        "OrMachineSMC",
-        "PMFGibbs",
-        "TruncatedGibbs",
+        "IASG", "SGHMC", "SGLD", "AuxiliaryGibbs", "NMFGibbs", "OrMachineGibbs", "OrMachineSMC",
+        "PMFGibbs", "TruncatedGibbs",
     ),
     "bmfjax.infer.mcmc.to_arviz": ("to_arviz",),
     "bmfjax.kernels.numerics.compiling": ("use_compilation_cache",),
     "bmfjax.posterior.pointwise": ("log_likelihood_fn",),
-    "bmfjax.specs": (
-        "NMF",
-        "PMF",
-        "SMC",
-        "SVI",
-        "Batch",
-        "DeepOrMachine",
-        "Gibbs",
-        "Hamming",
-        "IterateAveraging",
-        "Features",
-        "Logistic",
-        "Minibatch",
-        "OneHot",
-        "OrMachine",
-        "OrMachineEffects",
-        "OrderedProbit",
-        "Poisson",
-        "Probit",
-        "Relaxed",
-        "ThesisAveraging",
-    ),
-}
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+}  # fmt: skip
 _PACKAGES = {
     "data",
     "diagnostics",
@@ -178,6 +141,8 @@ _PACKAGES = {
     "optimize",
     "variational",
 }
+_HOME = {name: "bmfjax.specs" for name in __all__ if name not in _PACKAGES}
+_HOME |= {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str):

@@ -264,3 +264,13 @@ def test_an_argument_of_a_model_that_its_density_does_not_take_is_refused(
         monkeypatch.setattr(home, "arguments_of", lambda *of: arguments_of(*of) | {"unread": 1.0})
     with pytest.raises(TypeError, match="unread"):
         problem.chains()
+
+
+@pytest.mark.parametrize("model", ["one-hot", "hamming", "nmf", "relaxed"])
+def test_a_sampler_without_options_is_given_none(model, monkeypatch):
+    samplers = FAMILIES[model].models[model].samplers
+    monkeypatch.setitem(samplers, bmfjax.Gibbs, samplers[bmfjax.Gibbs]._replace(options=()))
+    problem = ask(data_of(model), 2, "gibbs", model=model)
+    found = plan_of(problem)
+    assert found.options == {} and len(found.stages) == 1 and "annealed from" not in found.init
+    assert problem.chains().settings["sampler_options"] == {}

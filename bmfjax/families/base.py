@@ -797,6 +797,8 @@ def annealed_options(problem: Problem, options: Mapping, from_prior: bool, warmu
     annealed where the run may count draws as warm-up too.
     """
     options = dict(options)
+    if "num_anneal" not in problem.has:
+        return options
     ladder, number = options.get("inverse_temperatures"), warmup // 2
     if problem.is_auto and problem.num_warmup == AUTO and ladder is None:
         number = warmup

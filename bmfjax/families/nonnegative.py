@@ -163,7 +163,7 @@ class Nonnegative(Family):
             memory.dense(problem.data, 24 + each * copies)
             if csr is None
             else memory.nonzero(csr.nnz),
-            "the warm-up is annealed" if options["num_anneal"] else "nothing is annealed",
+            "the warm-up is annealed" if options.get("num_anneal") else "nothing is annealed",
             csr,
         )
 

@@ -119,14 +119,13 @@ class Relaxed(TileFamily):
     def plan(self, problem: Problem) -> Plan:
         data, rank = problem.data, int(problem.rank)
         options, warmup = dict(problem.options), problem.warmup(WARMUP)
-        if "num_anneal" in problem.has:
-            # Chains that find the number of factors would lose weak ones on the way.
-            from_prior = problem.init is None and not problem.finds_rank
-            if "num_anchor" in problem.has:
-                # The last anchor is a mean of draws of the warm-up, after those that are annealed.
-                options.setdefault("num_anneal", warmup // 2 if from_prior else 0)
-                options.setdefault("num_anchor", max(warmup, 1))
-            options = annealed_options(problem, options, from_prior, warmup)
+        # Chains that find the number of factors would lose weak ones on the way.
+        from_prior = problem.init is None and not problem.finds_rank
+        if "num_anchor" in problem.has:
+            # The last anchor is a mean of draws of the warm-up, after those that are annealed.
+            options.setdefault("num_anneal", warmup // 2 if from_prior else 0)
+            options.setdefault("num_anchor", max(warmup, 1))
+        options = annealed_options(problem, options, from_prior, warmup)
         # Both orientations, a mask of each, and lists of missing cells of up to rank/8 copies.
         each = 16 + (rank // 2 if data.num_missing else 0)
         csr = csr_of(data) if problem.sampler.name == "gibbs" else None

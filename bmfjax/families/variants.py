@@ -681,8 +681,9 @@ class Variant(TileFamily):
 
     def stages(self, problem) -> tuple[StagePlan, ...]:
         """Return the first stage, and that of chains that go on where the first ones disagree."""
-        options, from_prior = dict(problem.options), self.from_prior(problem)
-        unasked = "inverse_temperatures" not in options
+        options = dict(problem.options)
+        from_prior = self.from_prior(problem) and "num_anneal" in problem.has
+        unasked = "inverse_temperatures" in problem.has and "inverse_temperatures" not in options
         if from_prior:
             data = problem.data
             observed = data.num_rows * data.num_columns - data.num_missing
@@ -707,7 +708,7 @@ class Variant(TileFamily):
         """Return where chains start."""
         if problem.init is not None:
             return digest(self.given(problem))
-        return "annealed from the prior" if options["num_anneal"] else "the prior"
+        return "annealed from the prior" if options.get("num_anneal") else "the prior"
 
     def held(self, problem) -> tuple[memory.Held, ...]:
         """Return the arrays that the model holds."""
