@@ -247,10 +247,10 @@ def hierarchy(options, path: Path) -> dict:
 # ---- missing entries ---------------------------------------------------------------------------
 
 
-def noisy_copies(clean, seed: int, flips: float) -> np.ndarray:
+def noisy_copies(clean, seed: int, flips: float, copies: int = COPIES) -> np.ndarray:
     """(10 copies, pixels) float, NaN where missing."""
     r = np.random.default_rng(seed)
-    values = np.repeat(clean, COPIES, axis=0) ^ (r.random((10 * COPIES, clean.shape[1])) < flips)
+    values = np.repeat(clean, copies, axis=0) ^ (r.random((10 * copies, clean.shape[1])) < flips)
     return np.where(r.random(values.shape) < MISSING, np.nan, values.astype(float))
 
 
@@ -281,7 +281,7 @@ def floors(clean, width, height, values) -> dict[str, np.ndarray]:
     parts = segments(width, height).reshape(7, -1).astype(int)
     chance = on.mean(0)
     prior = np.where(states, np.log(chance), np.log1p(-chance)).sum(1)
-    truth = np.repeat(clean, COPIES, axis=0)
+    truth = np.repeat(clean, len(values) // len(clean), axis=0)
     known = {"segments": (states.astype(int) @ parts > 0, prior), "digits": (clean, np.zeros(10))}
     return {n: _most_probable_rows(*k, values) != truth for n, k in known.items()}
 
