@@ -12,30 +12,34 @@ flips above the data, and the number of factors. `wrong` is by the mean of the p
 chains, `one chain` by those of one, `product of means` by one chain's factors as the authors'
 program predicts. Per cent of all entries, over masks.
 
-    python benchmarks/calculator_causes.py
+    python benchmarks/papers/calculator_causes.py
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import warnings
 from pathlib import Path
 from typing import NamedTuple
 
-import calculator_digits as digits
 import jax
 import jax.numpy as jnp
 import numpy as np
-from device import parse
 from jax import lax, random
-from record import write_record
 
 from bmfjax.data import BinaryMatrix
 from bmfjax.kernels.boolean.density import BitPrior
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior, both_rates
 from bmfjax.kernels.boolean.words import pack_last_axis, unpack_last_axis
 from bmfjax.kernels.variants.deep import DeepDensity, deep_data, deep_ormachine, position_from
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.device import parse
+from benchmarks.papers import calculator_digits as digits
+from benchmarks.record import write_record
 
 #: Pixels of a segment of the paper's pictures, across and down.
 SIZE = (8, 7)
