@@ -25,12 +25,15 @@ from benchmarks import (
     tables_ratings,
     tables_relaxed,
 )
+from benchmarks.prediction import panel_page
 from benchmarks.tables_form import PAGES, Page, Records, table
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 #: Each registers its pages.
-BODIES = (tables_accelerator, tables_boolean, tables_peers, tables_ratings, tables_relaxed)
+BODIES = (
+    panel_page, tables_accelerator, tables_boolean, tables_peers, tables_ratings, tables_relaxed,
+)  # fmt: skip
 
 _CLIMBED = "each chain starts where its own population has climbed to; other work ran beside it"
 _SHARED = "chains go on together from the highest start: R-hat cannot show modes that all left"

@@ -533,68 +533,6 @@ def flipped_bits(records: Records):
     )
 
 
-@page("panel", "How well are hidden entries of real binary matrices predicted?", "panel*")
-def panel(records: Records):
-    yield (
-        "A tenth of the observed entries of each matrix was hidden. Mean log probability of the "
-        "hidden entries in nats, higher is better; the best of a row is bold. Latent classes, "
-        "logistic and nonnegative factorisation were tuned by a validation tenth; fits found their "
-        "number of factors. Priors and starts of the features were chosen by trying Bob Ross, and "
-        "some of votes, zoo and animals, on the same hidden entries."
-    )
-    for name, record in records.items():
-        sets = record["figures"]["sets"]
-        models = list(dict.fromkeys(model for of in sets.values() for model in of))
-        yield f"## {name}"
-        yield 'Empty: not reached; "none": the fit ended without a result.'
-        yield table(
-            ["matrix", *models],
-            [[matrix, *_scored(sets[matrix], models)] for matrix in sets],
-        )
-        yield (
-            "Of the fits: error of calibration, beside what it is below in 95 % of cases by chance "
-            "if the probabilities are true, of entries that are independent, and of those that "
-            "draws of the posterior make; the most factors of any draw; processor seconds with all "
-            "compilation, and what was allowed; what the verdict begins with; and the commit."
-        )
-        yield table(
-            ["matrix", "model", "calibration error", "by chance", "by draws", "factors",
-             "processor seconds", "allowed", "verdict", "commit"],
-            [
-                [matrix, model, number(case["calibration_error"], 3),
-                 number(case["calibration_error_by_chance"], 3),
-                 number(case.get("calibration_error_by_draws"), 3), case["rank"],
-                 number(case["cpu_seconds"], 0), _allowed(case),
-                 case["verdict"].split(",")[0].split(":")[0], case["commit"]]
-                for matrix, of in sets.items() for model, case in of.items() if "verdict" in case
-            ],
-        )  # fmt: skip
-
-
-def _allowed(case: dict) -> str:
-    """Write the limit of a fit."""
-    for name, unit in (("max_cpu", "processor s"), ("max_time", "s of sampling")):
-        if case[name] is not None:
-            return f"{case[name]:g} {unit}"
-    return "any"
-
-
-def _scored(of: dict, models: list[str]) -> list[str]:
-    """Write the scores of one matrix; the best is bold."""
-    best = max((case["log_score"] for case in of.values() if "log_score" in case), default=None)
-    cells = []
-    for model in models:
-        case = of.get(model)
-        if case is None:
-            cells.append("")
-        elif "log_score" not in case:
-            cells.append("none")
-        else:
-            text = number(case["log_score"], 4)
-            cells.append(f"**{text}**" if case["log_score"] == best else text)
-    return cells
-
-
 @page("planted_features", "Are planted features found, and none where there are none?")
 def planted_features(records: Records):
     (record,) = records.values()

@@ -1,16 +1,24 @@
-"""Plain models that hidden entries of a binary matrix are predicted with: what a fit must beat.
+"""Plain models and peers that hidden entries of a binary matrix are predicted with.
 
 Each takes ones and what is observed, both (rows, columns) bool, and returns probabilities of ones.
 "Tuned" ones choose their settings by a tenth of the observed entries, and are then fitted to all
-of them from three seeds, whose probabilities are averaged.
+of them, plain models from three seeds, whose probabilities are averaged. Where a peer's numbers are
+no probabilities, a logistic curve from them to the ones of that tenth is fitted (Platt 1999).
+
+Packages of peers are imported inside of functions: one that is not installed is told as that.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse
 from scipy.special import expit, logit, softmax
+
+from benchmarks.prediction.peers_binary import platt
 
 #: Probabilities stay this far from 0 and 1: one certain entry would decide the score.
 LEAST = 0.002
@@ -76,17 +84,97 @@ def logistic(ones, observed, number: int, seed: int, *, penalty, iterations=300)
     return expit(usage @ basis.T)
 
 
+# ---- peers ---------------------------------------------------------------------------------------
+
+
+def nbmf(ones, observed, number: int, seed: int, *, orientation) -> np.ndarray:
+    """Fit the mean-parametrised binary factorisation of nbmf-mm, with its default priors."""
+    from nbmf_mm import NBMF
+
+    model = NBMF(number, orientation=orientation, max_iter=500, random_state=seed)
+    model.fit(np.where(observed, ones, 0.0), mask=observed.astype(float))
+    return model.W_ @ model.components_
+
+
+def implicit_als(ones, observed, number: int, seed: int, *, alpha) -> np.ndarray:
+    """Fit weighted least squares of the package implicit: entries not seen are zeros to it."""
+    from implicit.als import AlternatingLeastSquares
+
+    model = AlternatingLeastSquares(
+        number, regularization=0.1, alpha=alpha, iterations=30, num_threads=1, random_state=seed
+    )
+    model.fit(scipy.sparse.csr_matrix((ones & observed).astype(np.float32)), show_progress=False)
+    return np.asarray(model.user_factors @ model.item_factors.T, float)
+
+
+def cmf(ones, observed, number: int, seed: int, *, lambda_) -> np.ndarray:
+    """Fit the factorisation of cmfrec to ones and zeros as numbers."""
+    import pandas as pd
+    from cmfrec import CMF
+
+    rows, columns = np.nonzero(observed)
+    table = {"UserId": rows, "ItemId": columns, "Rating": ones[observed].astype(float)}
+    model = CMF(k=number, lambda_=lambda_, random_state=seed + 1, verbose=False, nthreads=1)
+    model.fit(pd.DataFrame(table))
+    everywhere = np.indices(ones.shape).reshape(2, -1)
+    return np.asarray(model.predict(*everywhere), float).reshape(ones.shape)
+
+
+#: Sweeps of myFM, and how many of the last count.
+SWEEPS, KEPT = 100, 70
+
+
+def myfm(ones, observed, number: int, seed: int) -> np.ndarray:
+    """Fit the Bayesian probit factorisation of myFM by its Gibbs sampler."""
+    from myfm import MyFMClassifier
+
+    def one_hot(rows, columns):
+        lines = np.stack([rows, ones.shape[0] + columns], 1).ravel()
+        ends = np.arange(0, len(lines) + 1, 2)
+        return scipy.sparse.csr_matrix(
+            (np.ones(len(lines)), lines, ends), (len(rows), sum(ones.shape))
+        )
+
+    model = MyFMClassifier(rank=number, random_seed=seed)
+    model.fit(
+        one_hot(*np.nonzero(observed)), ones[observed], n_iter=SWEEPS, n_kept_samples=KEPT,
+        group_shapes=list(ones.shape),
+    )  # fmt: skip
+    everywhere = np.indices(ones.shape).reshape(2, -1)
+    return np.asarray(model.predict_proba(one_hot(*everywhere))).reshape(ones.shape)
+
+
+# ---- how settings are chosen ---------------------------------------------------------------------
+
+
+class Tuned(NamedTuple):
+    """A model, the settings that are tried, seeds to try and to average, and its package."""
+
+    model: Callable[..., np.ndarray]
+    settings: list[tuple[int, dict]]
+    seeds: tuple[int, int] = (2, 3)
+    package: str = ""
+    curve: bool = False  # its numbers are no probabilities
+
+
 def _settings(numbers, **penalties):
     names = list(penalties)
-    for number, *values in itertools.product(numbers, *penalties.values()):
-        yield number, dict(zip(names, values, strict=True))
+    found = itertools.product(numbers, *penalties.values())
+    return [(number, dict(zip(names, values, strict=True))) for number, *values in found]
 
 
-#: Each with the settings that are tried.
 TUNED = {
-    "latent classes": (latent_classes, [*_settings((2, 4, 8, 16, 32))]),
-    "logistic": (logistic, [*_settings((1, 2, 4, 8, 16), penalty=(0.5, 2.0))]),
-    "nmf": (nonnegative, [*_settings((3, 6, 12, 24), penalty=(0.05, 1.0))]),
+    "latent classes": Tuned(latent_classes, _settings((2, 4, 8, 16, 32))),
+    "logistic": Tuned(logistic, _settings((1, 2, 4, 8, 16), penalty=(0.5, 2.0))),
+    "nmf": Tuned(nonnegative, _settings((3, 6, 12, 24), penalty=(0.05, 1.0))),
+    "nbmf-mm": Tuned(
+        nbmf, _settings((2, 4, 8, 16), orientation=("beta-dir", "dir-beta")), (1, 1), "nbmf_mm"
+    ),
+    "implicit ALS": Tuned(
+        implicit_als, _settings((2, 8, 24), alpha=(1.0, 5.0)), (1, 1), "implicit", True
+    ),
+    "cmfrec CMF": Tuned(cmf, _settings((2, 8, 24), lambda_=(1.0, 5.0)), (1, 1), "cmfrec", True),
+    "myFM probit": Tuned(myfm, _settings((2, 6)), (1, 1), "myfm"),
 }
 
 
@@ -96,18 +184,30 @@ def log_score(probability, ones, where) -> float:
     return float(np.where(ones[where], np.log(chance), np.log1p(-chance)).mean())
 
 
+def validation(observed) -> tuple[np.ndarray, np.ndarray]:
+    """Return what is learned from while settings are chosen, and the tenth that chooses."""
+    left_out = observed & (np.random.default_rng(5).random(observed.shape) < 0.1)
+    return observed & ~left_out, left_out
+
+
 def tuned(name: str, ones, observed) -> tuple[np.ndarray, dict]:
     """Return the probabilities of a tuned model, (rows, columns), and its settings."""
-    model, settings = TUNED[name]
-    held_out = observed & (np.random.default_rng(5).random(observed.shape) < 0.1)
+    model, settings, (tried, averaged), _, has_curve = TUNED[name]
+    kept, left_out = validation(observed)
 
-    def each(shown, number, options, seeds) -> np.ndarray:
-        found = [model(ones, shown, number, seed, **options) for seed in range(seeds)]
-        return np.clip(found, LEAST, 1 - LEAST)
+    def each(shown, number, options, seeds):
+        return [model(ones, shown, number, seed, **options) for seed in range(seeds)]
 
-    def of(setting) -> float:
-        found = each(observed & ~held_out, *setting, 2)
-        return float(np.mean([log_score(chance, ones, held_out) for chance in found]))
+    def within(chance):
+        return np.clip(chance, LEAST, 1 - LEAST)
 
-    number, options = max(settings, key=of)
-    return each(observed, number, options, 3).mean(0), {"number": number} | options
+    curves, losses = [], []
+    for setting in settings:
+        found = each(kept, *setting, tried)
+        curve = platt(found[0][left_out], ones[left_out]) if has_curve else np.asarray
+        curves.append(curve)
+        losses.append(-np.mean([log_score(within(curve(one)), ones, left_out) for one in found]))
+    best = int(np.argmin(losses))
+    number, options = settings[best]
+    found = [within(curves[best](one)) for one in each(observed, number, options, averaged)]
+    return np.mean(found, 0), {"number": number} | options

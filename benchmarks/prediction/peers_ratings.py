@@ -20,7 +20,7 @@ from scipy.special import logsumexp
 from benchmarks.prediction.peers_form import Answer, Registry, best_of, grid
 
 VALIDATION = 0.1
-LOW, HIGH, LEVEL = 1.0, 5.0, 0.9
+LEVEL = 0.9
 NOISES = 4
 NORMAL_TAIL = 1.6449  # of the central 90 %
 RANK, SHAPE = 10, (943, 1682)
@@ -35,6 +35,7 @@ class Problem(NamedTuple):
     train: np.ndarray
     test: np.ndarray
     shape: tuple[int, int] = SHAPE
+    scale: tuple[int, int] = (1, 5)
 
 
 class Told(NamedTuple):
@@ -58,14 +59,14 @@ def scores(asked: Problem, told: Told) -> dict:
     stars = asked.test[:, 2]
     inside = (told.interval[0] <= stars) & (stars <= told.interval[1])
     return {
-        "rmse": _rmse(told.mean, asked.test), "coverage": float(inside.mean()),
+        "rmse": _rmse(told.mean, asked), "coverage": float(inside.mean()),
         "width": float((told.interval[1] - told.interval[0]).mean()),
         "log_score": float(told.log_score.mean()),
     }  # fmt: skip
 
 
-def _rmse(mean, test) -> float:
-    return float(np.sqrt(np.mean((np.clip(mean, LOW, HIGH) - test[:, 2]) ** 2)))
+def _rmse(mean, asked: Problem) -> float:
+    return float(np.sqrt(np.mean((np.clip(mean, *asked.scale) - asked.test[:, 2]) ** 2)))
 
 
 def of_draws(values, noise, test) -> Told:
@@ -95,8 +96,13 @@ def of_point(mean, sd, test) -> Told:
 def _of_fit(asked: Problem, seed: int, model: str):
     import bmfjax
 
-    data = bmfjax.Ratings(*asked.train.T, shape=asked.shape, scale=(LOW, HIGH))
+    data = bmfjax.Ratings(*asked.train.T, shape=asked.shape, scale=asked.scale)
     fit = bmfjax.fit(data, RANK, model=model, seed=seed, progress=False, **LENGTHS)
+    return Answer(told_by(fit, asked), {"rank": RANK} | LENGTHS)
+
+
+def told_by(fit, asked: Problem) -> Told:
+    """Return what a fit of ratings tells of those that are asked for."""
     i, j, stars = asked.test.T
     noisy = {"noisy": True, "level": LEVEL}
     log_score = np.concatenate([
@@ -104,10 +110,9 @@ def _of_fit(asked: Problem, seed: int, model: str):
         for part in np.array_split(np.arange(len(stars)), 20)
         for density in (fit._log_density(i[part], j[part], stars[part].astype(float)),)
     ])  # fmt: skip
-    told = Told(
+    return Told(
         fit.predict_cells(i, j, "mean"), fit.predict_cells(i, j, "interval", **noisy), log_score
     )
-    return Answer(told, {"rank": RANK} | LENGTHS)
 
 
 @METHODS.add("bmfjax pmf", "bmfjax.fitting")
@@ -135,7 +140,7 @@ def _tuned(asked: Problem, seed: int, candidates, predict) -> Answer:
 
     def loss(options):
         told = predict(part, seed, **options)
-        errors.append(_rmse(told.mean if isinstance(told, Told) else told, part.test))
+        errors.append(_rmse(told.mean if isinstance(told, Told) else told, part))
         return errors[-1]
 
     options, spent = best_of(candidates, loss)
@@ -273,12 +278,12 @@ def myfm_ordered(asked, seed):
 
     model = MyFMOrderedProbit(rank=RANK, random_seed=seed)
     model.fit(
-        _one_hot(asked.train, asked.shape), asked.train[:, 2] - int(LOW), n_iter=BURN + KEPT,
+        _one_hot(asked.train, asked.shape), asked.train[:, 2] - asked.scale[0], n_iter=BURN + KEPT,
         n_kept_samples=KEPT, group_shapes=list(asked.shape),
     )  # fmt: skip
     chance = model.predict_proba(_one_hot(asked.test, asked.shape))
-    stars = np.arange(LOW, HIGH + 1)
+    stars = np.arange(asked.scale[0], asked.scale[1] + 1.0)
     below, tail = np.cumsum(chance, 1), 0.5 * (1 - LEVEL)
     ends = np.stack([stars[(below >= level - 1e-9).argmax(1)] for level in (tail, 1 - tail)])
-    at = np.log(chance[np.arange(len(chance)), asked.test[:, 2] - int(LOW)])
+    at = np.log(chance[np.arange(len(chance)), asked.test[:, 2] - asked.scale[0]])
     return Answer(Told(chance @ stars, ends, at), {"rank": RANK})

@@ -1,0 +1,272 @@
+"""The page of the panel: what each model predicts, at what cost, and whether its word is true.
+
+`python benchmarks/prediction/panel_page.py` also writes `docs/panel.md`, and the table in
+`docs/models.md`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+
+from benchmarks.prediction.panel_data import RATED, SETS
+from benchmarks.tables_form import Records, number, page, table
+
+ROOT = Path(__file__).parents[2]
+PAGE, MODELS_PAGE = ROOT / "docs" / "panel.md", ROOT / "docs" / "models.md"
+MARKS = "<!-- made by benchmarks/prediction/panel_page.py -->", "<!-- end -->"
+CLASSES, SIGNED, POSITIVE = "latent classes", "features, signed", "features, positive"
+#: Names of models and matrices that readers would not know by the short one of the record.
+LABELS = {
+    "logistic": "logistic factorisation, tuned", "nmf": "NMF, tuned", "bmfjax nmf": "nmf",
+    "bmfjax pmf": "pmf", "latent classes": "latent classes, tuned",
+    "effects of users and items": "effects alone",
+}  # fmt: skip
+NAMES = {
+    "bci": "trees", "bob-ross": "Bob Ross", "dna": "DNA", "fraction": "fractions",
+    "lastfm": "artists", "mushroom": "mushrooms", "news100": "words", "pancan": "tumours",
+    "pbmc": "cells", "movielens-100k": "MovieLens 100K", "movielens-small": "MovieLens small",
+}  # fmt: skip
+#: Nats below the best that are as good.
+NEAR = 0.005
+REFUSED = "Do not rely"
+
+
+def is_fit(cell: dict) -> bool:
+    """Whether a cell is of a model of bmfjax, which has a verdict."""
+    return "verdict" in cell
+
+
+def scored(cells: dict) -> dict:
+    """Return the cells that have a score."""
+    return {name: cell for name, cell in cells.items() if "log_score" in cell}
+
+
+def models_of(sets: dict, names: Iterable[str]) -> list[str]:
+    """Return the models of some sets: those of bmfjax, then the others, each best first."""
+    found: dict[str, list[float]] = {}
+    fits = set()
+    for name in names:
+        cells = scored(sets.get(name, {}))
+        best = max((cell["log_score"] for cell in cells.values()), default=0.0)
+        for model, cell in cells.items():
+            found.setdefault(model, []).append(cell["log_score"] - best)
+            if is_fit(cell):
+                fits.add(model)
+    return sorted(found, key=lambda m: (m not in fits, -statistics.mean(found[m])))
+
+
+def label(model: str) -> str:
+    """Return the name of a model for readers; those of bmfjax as code."""
+    return LABELS.get(model, model)
+
+
+def is_calibrated(cell: dict) -> bool:
+    """Whether the calibration error is one that chance gives a true model in 95 % of cases."""
+    most = cell.get("calibration_error_by_draws", 0.0), cell["calibration_error_by_chance"]
+    return cell["calibration_error"] <= max(most)
+
+
+def said_to_hold(cell: dict) -> bool:
+    """Whether a verdict says that predictions hold."""
+    return (
+        cell["holds"]["predictions"] if "holds" in cell else "predictions hold (" in cell["verdict"]
+    )
+
+
+def counts(sets: dict) -> dict[tuple[bool, bool], int]:
+    """Return how many fits there are by whether predictions hold, said and by calibration."""
+    found = {(said, so): 0 for said in (True, False) for so in (True, False)}
+    for name in SETS:
+        for cell in filter(is_fit, scored(sets.get(name, {})).values()):
+            found[said_to_hold(cell), is_calibrated(cell)] += 1
+    return found
+
+
+def against(sets: dict, model: str, other: str, within: float = 0.0) -> tuple[int, int]:
+    """Return on how many matrices a model is at most `within` below another, and of how many."""
+    both = [
+        cells
+        for cells in map(scored, map(lambda n: sets.get(n, {}), SETS))
+        if {model, other} <= {*cells}
+    ]
+    better = [c for c in both if c[model]["log_score"] >= c[other]["log_score"] - within]
+    return len(better), len(both)
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def summary(sets: dict) -> str:
+    """Return a table with a line a model, over the matrices of ones and zeros."""
+    rows = []
+    for model in models_of(sets, SETS):
+        cells = {n: c[model] for n in SETS if model in (c := scored(sets.get(n, {})))}
+        best = {n: max(c["log_score"] for c in scored(sets[n]).values()) for n in cells}
+        gains = [
+            cell["log_score"] - sets[n][CLASSES]["log_score"]
+            for n, cell in cells.items() if CLASSES in scored(sets[n])
+        ]  # fmt: skip
+        of = list(cells.values())
+        fits = [cell for cell in of if is_fit(cell)]
+        covered = [cell["coverage"] for cell in of if "coverage" in cell]
+        memory = [cell["peak_mb"] for cell in of if "peak_mb" in cell]
+        rows.append([
+            label(model), len(of), number(statistics.mean(gains), 3),
+            sum(cell["log_score"] >= best[n] - NEAR for n, cell in cells.items()),
+            number(statistics.mean(cell["auc"] for cell in of), 3),
+            sum(map(is_calibrated, of)),
+            number(100 * statistics.mean(covered), 0) if covered else "",
+            number(statistics.median(cell["cpu_seconds"] for cell in of), 1),
+            number(max(memory)) if memory else "",
+            f"{sum(map(said_to_hold, fits))} of {len(fits)}" if fits else "",
+        ])  # fmt: skip
+    header = [
+        "model", "matrices", "gain", "best", "AUC", "calibrated", "coverage, %", "CPU s", "MB",
+        "predictions hold",
+    ]  # fmt: skip
+    return table(header, rows)
+
+
+def score_tables(sets: dict, columns: int = 7) -> Iterable[str]:
+    """Yield tables of log scores, models by matrices."""
+    names, models = [n for n in SETS if n in sets], models_of(sets, SETS)
+    for first in range(0, len(names), columns):
+        some = names[first : first + columns]
+        yield table(
+            ["model", *(NAMES.get(n, n) for n in some)],
+            [[label(model), *(_score(sets[n], model) for n in some)] for model in models],
+        )
+
+
+def _score(cells: dict, model: str) -> str:
+    cell = cells.get(model, {})
+    if "log_score" not in cell:
+        return "none" if "stopped" in cell else ""
+    best = max(other["log_score"] for other in scored(cells).values())
+    text = number(cell["log_score"], 3)
+    text = f"**{text}**" if cell["log_score"] == best else text
+    return text + " †" * cell.get("verdict", "").startswith(REFUSED)
+
+
+def absent(sets: dict) -> Iterable[str]:
+    """Yield a line for each reason why cells are empty."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    models = {m for name in sets for m in sets[name]}
+    for name, of in sets.items():
+        kind = SETS if name in SETS else RATED
+        for model in sorted(m for m in models if any(m in sets[n] for n in kind if n in sets)):
+            cell = of.get(model, {})
+            if "log_score" in cell:
+                continue
+            why = cell.get("not_run") or ("ended without a result" if cell else "not reached")
+            reasons.setdefault(why, {}).setdefault(label(model), []).append(NAMES.get(name, name))
+    for why, of in reasons.items():
+        told = "; ".join(f"{model} ({', '.join(names)})" for model, names in of.items())
+        yield f"* {why}: {told}"
+
+
+def fits_table(sets: dict) -> str:
+    """Return a table of all fits, with verdict and commit."""
+    rows = [
+        [NAMES.get(name, name), label(model), number(cell["calibration_error"], 3),
+         number(cell["calibration_error_by_chance"], 3),
+         number(cell.get("calibration_error_by_draws"), 3), cell["rank"],
+         number(cell["cpu_seconds"], 0), _allowed(cell),
+         cell["verdict"].split(",")[0].split(":")[0],
+         "holds" if said_to_hold(cell) else "does not",
+         *("" if "holds" not in cell else "holds" if cell["holds"][part] else "does not"
+           for part in ("factors", "number")), cell["commit"]]
+        for name in SETS for model, cell in scored(sets.get(name, {})).items() if is_fit(cell)
+    ]  # fmt: skip
+    header = [
+        "matrix", "model", "calibration error", "by chance", "by draws", "factors", "CPU s",
+        "allowed", "verdict", "predictions", "factors", "number", "commit",
+    ]  # fmt: skip
+    return table(header, rows)
+
+
+def _allowed(cell: dict) -> str:
+    for name, unit in (("max_cpu", "CPU s"), ("max_time", "s of sampling")):
+        if cell.get(name) is not None:
+            return f"{cell[name]:g} {unit}"
+    return "any"
+
+
+def ratings_table(sets: dict) -> str:
+    """Return a table of the models of ratings."""
+    rows = [
+        [NAMES.get(name, name), label(model), number(cell["rmse"], 3),
+         number(cell["log_score"], 3), number(100 * cell["coverage"], 1),
+         number(cell["width"], 2), number(cell["cpu_seconds"], 0), number(cell.get("peak_mb")),
+         cell.get("verdict", "").split(",")[0].split(":")[0]]
+        for name in RATED
+        for model in models_of(sets, [name])
+        for cell in (sets[name][model],)
+    ]  # fmt: skip
+    header = [
+        "ratings", "model", "RMSE", "log score", "coverage, %", "width", "CPU s", "MB", "verdict",
+    ]  # fmt: skip
+    return table(header, rows)
+
+
+def trial_table(sets: dict) -> str:
+    """Return the four counts of what verdicts say of predictions, and what calibration says."""
+    of = counts(sets)
+    return table(
+        ["predictions", "calibrated", "not calibrated"],
+        [["said to hold", of[True, True], of[True, False]],
+         ["not said to hold", of[False, True], of[False, False]]],
+    )  # fmt: skip
+
+
+EXPLAINED = (
+    "A tenth of the observed entries was hidden. Gain: mean log probability of a hidden entry "
+    "(nats), less that of tuned latent classes, mean over matrices. Best: matrices on which it is "
+    f"the best or at most {NEAR} nats below. Calibrated: matrices on which the calibration error "
+    "in ten bins is not above the 95 % quantile that chance gives a true model. Coverage: of 90 % "
+    "intervals for the ones hidden in a row or a column, mean over matrices. CPU s: median, with "
+    "all compilation and the choice of settings. MB: the most of any process."
+)
+RULE = (
+    "All are tuned by the same nested rule: fits find their number of factors by themselves, and "
+    "all other settings were chosen by a tenth of what is shown, without the hidden entries. "
+    "Priors and starts of the features were chosen by trying Bob Ross, and some of votes, zoo and "
+    "animals, on the same hidden entries."
+)
+DAGGER = (
+    'The best of a matrix is bold. † marks fits whose verdict is "Do not rely on this run": it may '
+    'predict best all the same, but says itself that it is not done. "none": the fit ended '
+    "without a result; what is empty is told below."
+)
+COUNTED = (
+    "Of all fits to ones and zeros: what the verdict says of predictions, and whether the hidden "
+    "tenth is calibrated as well as chance allows. A true model would be refused by this "
+    "calibration in 5 % of cases."
+)
+
+
+@page("panel", "How well are hidden entries of real matrices predicted?", "panel*")
+def panel(records: Records):
+    for name, record in records.items():
+        sets = record["figures"]["sets"]
+        yield f"## {name}"
+        yield EXPLAINED
+        yield summary(sets)
+        yield RULE
+        yield "Mean log probability of a hidden entry, in nats. " + DAGGER
+        yield from score_tables(sets)
+        yield "Cells that are empty:"
+        yield "\n".join(absent(sets))
+        if any(sets.get(rated) for rated in RATED):
+            yield "Ratings. The errors are in the unit of the publisher, intervals of 90 %."
+            yield ratings_table(sets)
+        yield COUNTED
+        yield trial_table(sets)
+        yield (
+            "All fits: calibration error, beside its two quantiles by chance, of independent "
+            "entries and of draws of the posterior; the most factors of any draw; processor "
+            "seconds, and what was allowed; the three parts of the verdict, and the commit."
+        )
+        yield fits_table(sets)
