@@ -1,6 +1,6 @@
 """One form for all benchmark records: figures, device, versions, commit, date.
 
-The page of a record, a table of its figures, is made with it: see `tables`.
+The page of a record, a table of its figures, is made with it: see `pages`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import jax
 
-from benchmarks.tables import RESULTS, place_of, write_pages
+from benchmarks.pages import RESULTS, place_of, write_pages
 
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "arviz", "numpy", "scipy")
 

@@ -57,7 +57,7 @@ def test_no_phase_begins_when_the_time_is_over(accelerator, monkeypatch, tmp_pat
 
 
 def test_a_page_is_made_of_what_there_is(accelerator):
-    tables = importlib.import_module("benchmarks.tables")
+    tables = importlib.import_module("benchmarks.pages")
     sweep = {
         "sweep_ms": 1.5, "sweep_ms_quickest": 1.25, "compile_seconds": 2.0, "blocks": [390, 320],
         "temporary_bytes": 3_000_000,

@@ -11,7 +11,7 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 #: Scripts that run nothing in JAX, and the one that compiles for devices that are not here.
-WITHOUT_JAX = {"tables", "device", "thesis_figures", "accelerator_compile"}
+WITHOUT_JAX = {"__main__", "device", "thesis_figures", "accelerator_compile"}
 
 
 @pytest.fixture

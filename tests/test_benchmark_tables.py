@@ -2,58 +2,96 @@
 
 import importlib
 import json
+import os
 import re
+import runpy
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks import pages
+from benchmarks.form import number
+from benchmarks.record import write_record
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 RESULTS = BENCHMARKS / "results"
 README = BENCHMARKS / "README.md"
 
 
-@pytest.fixture
-def tables():
-    return importlib.import_module("benchmarks.tables")
+@pytest.fixture(scope="module")
+def scripts():
+    """Every script, imported: that finds all that they import, and their pages."""
+    return pages.every()
 
 
-def made(tables, folder):
+def made(folder):
     """Return the pages of a folder's records, by name."""
-    records = tables.read_records(folder)
-    pages = {name: tables.text_of(page, records) for name, page in tables.PAGES.items()}
-    return {name: text for name, text in pages.items() if text is not None}
+    records = pages.read_records(folder)
+    texts = {name: pages.text_of(page, records) for name, page in pages.PAGES.items()}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
-def test_every_page_is_what_the_records_make(tables):
+def test_every_page_is_what_the_records_make(scripts):
     committed = {path.stem: path.read_text() for path in RESULTS.glob("*.md")}
-    pages = made(tables, RESULTS)
-    assert sorted(committed) == sorted(pages)
-    for name, text in pages.items():
-        assert committed[name] == text, f"{name}.md: run python benchmarks/tables.py"
+    texts = made(RESULTS)
+    assert sorted(committed) == sorted(texts)
+    for name, text in texts.items():
+        assert committed[name] == text, f"{name}.md: run python benchmarks --pages"
 
 
-def test_every_record_has_a_page(tables):
+def test_the_readme_is_what_the_scripts_say(scripts):
+    text = pages.readme(scripts)
+    assert README.read_text() == text, "run python benchmarks --pages"
+    for name, path in pages.scripts().items():
+        if "ArgumentParser(" in path.read_text():
+            assert f"`{path.relative_to(BENCHMARKS).as_posix()}`" in text, name
+    for path in RESULTS.glob("*.md"):
+        assert f"](results/{path.name})" in text, path.name
+
+
+def test_every_script_leaves_the_environment_as_it_was(monkeypatch):
+    def set_and_fail(name):
+        os.environ["JAX_ENABLE_X64"] = "1"
+        raise ImportError(name)
+
+    monkeypatch.delenv("JAX_ENABLE_X64", raising=False)
+    monkeypatch.setattr(importlib, "import_module", set_and_fail)
+    with pytest.raises(ImportError, match=r"benchmarks\.agreement\."):
+        pages.every()
+    assert "JAX_ENABLE_X64" not in os.environ
+
+
+def test_a_script_is_run_by_its_name_alone(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--run", "iasg_memory", "--help"])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(BENCHMARKS), run_name="__main__")
+    assert capsys.readouterr().out.startswith("usage: iasg_memory.py")
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--run", "nothing"])
+    with pytest.raises(SystemExit, match="no script is called nothing"):
+        runpy.run_path(str(BENCHMARKS), run_name="__main__")
+
+
+def test_every_record_has_a_page(scripts):
     for path in RESULTS.glob("*.json"):
-        pages = [page for page in tables.PAGES.values() if page.shows(path.stem)]
-        assert len(pages) == 1, path.name
-        assert f"]({path.name})" in (RESULTS / f"{pages[0].name}.md").read_text()
+        shown = [page for page in pages.PAGES.values() if page.shows(path.stem)]
+        assert len(shown) == 1, path.name
+        assert f"]({path.name})" in (RESULTS / f"{shown[0].name}.md").read_text()
 
 
-def test_a_changed_figure_changes_the_page(tables, tmp_path):
+def test_a_changed_figure_changes_the_page(scripts, tmp_path):
     for path in RESULTS.glob("*.json"):
         shutil.copy(path, tmp_path)
-    before = made(tables, tmp_path)
+    before = made(tmp_path)
     record = json.loads((tmp_path / "evidence.json").read_text())
     record["figures"]["ranks"]["8"]["log_evidence"] += 1.0
     (tmp_path / "evidence.json").write_text(json.dumps(record))
-    after = made(tables, tmp_path)
+    after = made(tmp_path)
     assert {name for name in before if before[name] != after[name]} == {"evidence"}
 
 
-def test_a_script_refreshes_the_page_of_its_record(tables, tmp_path, monkeypatch):
-    write_record = importlib.import_module("benchmarks.record").write_record
+def test_a_script_refreshes_the_page_of_its_record(scripts, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["iasg_memory.py", "--output", str(tmp_path)])
     rows = [{"samples": 6000, "peak_mb": 12.3, "seconds": 4.5}]
     write_record("iasg_memory", {"rank": 3, "batch": 7, "rows": rows}, tmp_path)
@@ -64,14 +102,14 @@ def test_a_script_refreshes_the_page_of_its_record(tables, tmp_path, monkeypatch
 
 
 @pytest.fixture
-def papers(tables):
-    return importlib.import_module("benchmarks.papers.papers")
+def papers(scripts):
+    return scripts["papers"]
 
 
-def test_the_page_of_the_papers_is_what_the_records_make(papers, tables):
-    records = tables.read_records(RESULTS)
+def test_the_page_of_the_papers_is_what_the_records_make(papers):
+    records = pages.read_records(RESULTS)
     text = papers.PAGE.read_text()
-    assert text == papers.text_of(records), "run python benchmarks/papers/papers.py"
+    assert text == papers.text_of(records), "run python benchmarks --pages"
     del records["nmf_coverage_small"]["figures"]["sets"]["small, two modes"]
     with pytest.raises(KeyError):
         papers.text_of(records)
@@ -104,16 +142,5 @@ def test_links_lead_somewhere():
         (4, 2, "4.00"),
     ],
 )  # fmt: skip
-def test_numbers_are_written(tables, value, digits, text):
-    number = importlib.import_module("benchmarks.tables_form").number
+def test_numbers_are_written(value, digits, text):
     assert number(value, digits) == text
-
-
-def test_the_readme_names_every_script_and_page(tables):
-    text = README.read_text()
-    tools = {"boolean_runs", "cell_moments", "nmf_samplers", "peers_form", "pmf_runs"}
-    for path in BENCHMARKS.glob("*/*.py"):
-        if path.stem not in tools:
-            assert f"`{path.relative_to(BENCHMARKS).as_posix()}`" in text, path.name
-    for path in RESULTS.glob("*.md"):
-        assert f"](results/{path.name})" in text, path.name

@@ -1,4 +1,4 @@
-"""Do Boolean chains from random starts find the truth, and as well as a chain started there?
+"""Do Boolean chains from random starts find the truth?
 
 The four kinds of matrix of Gonsior 2019 (512 x 512, rank 30), ten matrices of each. Every chain
 starts at factors that an annealed relaxed model found from a random start of its own, and may have
@@ -36,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.agreement.relaxed_starts import KINDS, RANK
 from benchmarks.device import parse
+from benchmarks.form import Records, listed, notes, number, page, settings_of, table
 from benchmarks.record import write_record
 
 
@@ -91,6 +92,77 @@ def wrong_entries(usage, basis, clean) -> int:
     for u, v in zip(usage[..., :rows], basis[..., :columns], strict=True):
         mean += u.astype(np.float32).T @ v.astype(np.float32) > 0
     return int(((mean >= 0.5 * len(usage)) != clean).sum())
+
+
+#: What must be known of records of these commits; newer ones lose the note.
+NOTES = notes(
+    ("b6308ea", "earlier: half the draws, births, no exchange of factors", "ormachine_starts"),
+)
+
+ANSWER = """
+Yes where tiles are large or noise is low: no entry is wrong in any chain on 15 of 15 such matrices,
+with earlier code. Where about 13,000 entries of the data are wrong and tiles are 8 x 8, chains have
+103.2 wrong entries on average and the chain from the truth has 103.5. The matrices are those of
+Gonsior (2019), 512 x 512 with 30 tiles.
+
+The target, no chain more than 10 % above the chain from the truth, is missed: it holds on 4 of 10
+noisy 8 x 8 matrices. The log joint of the chains agrees (R-hat at most 1.003). Part of the rest may
+be chance, because few draws decide on which side of one half an uncertain entry falls; longer runs
+have not been made. With the earlier code, half the draws and no exchange of factors, it held on 1
+of 5 (108.3 wrong entries against 96.4), and on one of the matrices the chains disagreed (R-hat
+1.596).
+
+`python benchmarks/agreement/ormachine_starts.py --kinds "8x8 noisy"`:
+[tables](results/ormachine_starts.md), [record](results/ormachine_starts_8x8_noisy.json),
+[earlier](results/ormachine_starts.json).
+"""
+
+
+@page(__doc__, "ormachine_starts*", notes=NOTES)
+def tables(records: Records):
+    yield (
+        "Wrong entries against the noise-free matrix, of the posterior mean cut at one half. "
+        "Chains start at annealed relaxed fits from random starts of their own, and one starts "
+        "at the truth. The last table of each record has the means over its matrices. A matrix "
+        "meets the target where no chain has more than 10 % more wrong entries than the chain "
+        "from the truth."
+    )
+    for name, record in records.items():
+        found = record["figures"]
+        yield f"## {name}"
+        yield settings_of(found, "matrices")
+        rows = [
+            [
+                kind, listed(case["errors"]), case["errors_from_the_truth"],
+                listed(case["errors_of_the_starts"]), number(case["rhat_log_joint"], 3),
+                listed([case["log_joint_from_the_truth"], *case["log_joint"]], 1),
+                case["errors_of_the_data"],
+            ]
+            for kind, case in sorted(found["matrices"].items())
+        ]  # fmt: skip
+        yield table(
+            ["matrix", "wrong, each chain", "from the truth", "at the starts", "R-hat log joint",
+             "log joint, from the truth first", "wrong in the data"], rows,
+        )  # fmt: skip
+        yield table(
+            ["matrices", "wrong, mean", "from the truth, mean", "meet the target"],
+            [_starts_of_kind(kind, found["matrices"]) for kind in _kinds(found["matrices"])],
+        )
+
+
+def _kinds(matrices: dict) -> list[str]:
+    return sorted({name.rpartition(",")[0] for name in matrices})
+
+
+def _starts_of_kind(kind: str, matrices: dict) -> list:
+    cases = [case for name, case in matrices.items() if name.rpartition(",")[0] == kind]
+    errors = [error for case in cases for error in case["errors"]]
+    truth = [case["errors_from_the_truth"] for case in cases]
+    met = sum(10 * max(case["errors"]) <= 11 * case["errors_from_the_truth"] for case in cases)
+    return [
+        kind, number(sum(errors) / len(errors), 1), number(sum(truth) / len(truth), 1),
+        f"{met} of {len(cases)}",
+    ]  # fmt: skip
 
 
 def main() -> None:

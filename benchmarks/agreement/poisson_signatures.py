@@ -1,4 +1,4 @@
-"""Are mutational signatures found in counts, as many as there are, with exposures that hold?
+"""Are mutational signatures found in counts?
 
 The simulation of bayesNMF (Landy et al. 2025): 96 kinds of mutations, 64 tumours, spectra from a
 sparse Dirichlet drawn until all cosines are at most 0.8, totals of tumours negative binomial, their
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ import scipy.sparse as sp
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import parse
+from benchmarks.form import Records, number, page, table
 
 TUMOURS, KINDS, MOST = 64, 96, 20
 #: Sizes of the totals: negative binomial with this mean and number.
@@ -111,6 +113,71 @@ def in_a_process(options, number: int, seed: int) -> dict:
         return json.loads(path.read_text())
 
 
+ANSWER = """
+Yes, and about as many as there are. Of 1, 5, 10, 15 and 20 signatures (three matrices each) all
+have one of the fit above a cosine of 0.9. The number is right in 12 of 15 fits; in one with 10
+signatures and in two with 15 it is one too large, with a probability of 1.00 all the same. With 20
+it is right each time. Published are 18 to 20 of 20. A fit takes 47 to 122 processor seconds, of a
+limit of 120. Of 95 % intervals of exposures 94 to 95 % hold, by the mean of three matrices. A sweep
+with a million counts that are not zero takes 0.2 processor seconds a chain.
+
+`python benchmarks/agreement/poisson_signatures.py --seeds 0 1 2`:
+[tables](results/poisson_signatures.md), [record](results/poisson_signatures.json).
+"""
+
+
+@page(__doc__)
+def tables(records: Records):
+    yield (
+        "64 tumours and 96 kinds of mutations; the number of signatures is found, up to 20. Found: "
+        "a cosine above 0.9. Intervals are those of 95 % of the exposures to signatures that are "
+        "found. Published medians over many sets (Landy et al. 2025, read off figures): bias 0, "
+        "precision 1 and sensitivity 1 up to 15 signatures and -1, 1 and 0.90 at 20 in 100 to 128 "
+        "minutes (bayesNMF, smallest BIC); 0, 0.85 and 0.85 at 20 in 0.6 to 3 minutes "
+        "(SignatureAnalyzer)."
+    )
+    (record,) = records.values()
+    runs = sorted(record["figures"]["runs"].items(), key=lambda item: int(item[0]))
+
+    def over(of, take, value, digits):
+        return number(take([value(case) for case in of.values()]), digits)
+
+    median = statistics.median
+    yield table(
+        ["signatures", "matrices", "median bias of their number", "median precision",
+         "median sensitivity", "95 % intervals that hold, mean", "median processor seconds"],
+        [
+            [true, len(of), over(of, median, lambda case, n=int(true): case["rank"] - n, 0),
+             over(of, median, lambda case: case["precision"], 2),
+             over(of, median, lambda case: case["sensitivity"], 2),
+             over(of, statistics.mean, lambda case: case["coverage"], 3),
+             over(of, median, lambda case: case["cpu_seconds"], 0)]
+            for true, of in runs
+        ],
+    )  # fmt: skip
+    yield table(
+        ["signatures", "seed", "number found", "its probability", "precision", "sensitivity",
+         "95 % intervals that hold", "verdict", "draws a chain", "processor seconds", "commit"],
+        [
+            [true, seed, case["rank"], number(case["probability"], 3),
+             number(case["precision"], 2), number(case["sensitivity"], 2),
+             number(case["coverage"], 3), case["status"], case["draws"],
+             number(case["cpu_seconds"], 0), case["commit"]]
+            if "rank" in case
+            else [true, seed, "none", *[""] * 7, case["commit"]]
+            for true, of in runs
+            for seed, case in sorted(of.items())
+        ],
+    )  # fmt: skip
+    if "sweep" in record["figures"]:
+        sweep = record["figures"]["sweep"]
+        yield (
+            f"A sweep of one chain with 20 factors takes {number(sweep['cpu_seconds'], 2)} "
+            f"processor seconds with {sweep['nonzero']:,} counts that are not zero "
+            f"({sweep['commit']})."
+        )
+
+
 def main() -> None:
     """Fit matrices of all numbers from all seeds."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -124,8 +191,8 @@ def main() -> None:
     if options.found:
         one(options)
         return
+    from benchmarks.pages import RESULTS
     from benchmarks.record import commit_of, write_record
-    from benchmarks.tables import RESULTS
 
     record = (options.output or RESULTS) / "poisson_signatures.json"
     figures = json.loads(record.read_text())["figures"] if record.exists() else {"runs": {}}
@@ -135,11 +202,11 @@ def main() -> None:
         return
     runs = figures["runs"]
     for seed in options.seeds:
-        for number in options.ranks:
-            found = in_a_process(options, number, seed)
+        for rank in options.ranks:
+            found = in_a_process(options, rank, seed)
             found |= {"max_cpu": options.max_cpu, "commit": commit_of()}
-            runs.setdefault(str(number), {})[str(seed)] = found
-            print(number, seed, found, flush=True)
+            runs.setdefault(str(rank), {})[str(seed)] = found
+            print(rank, seed, found, flush=True)
             # What has been found stays if the rest is cut off.
             write_record("poisson_signatures", figures, options.output)
 

@@ -1,4 +1,4 @@
-"""Is there more in the posterior standard deviation of a factor entry than in its mean?
+"""Does a standard deviation say more than a mean?
 
 Gonsior 2019, section 4.2.7, calls a mean between 0 and 1 ambiguity, plots standard deviations
 against means (figure 4.7), finds a line, and expects the standard deviation to vanish with more
@@ -36,6 +36,7 @@ from bmfjax.infer import ChainRun, TruncatedGibbs
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import parse
+from benchmarks.form import Records, figures, number, page, table
 from benchmarks.record import RESULTS, write_record
 
 TRUE_RANK, NUM_BINS = 30, 40
@@ -136,6 +137,61 @@ def picture(panels, path: Path) -> None:
     figure.supylabel("posterior standard deviation", fontsize=10)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
+
+
+ANSWER = """
+At the rank of the data it adds little, and at a rank that is too large it tells spare factors from
+small ones. Gonsior (2019), section 4.2.7, calls a mean between 0 and 1 ambiguity and asks what a
+posterior standard deviation adds. These are exact draws on the dense noisy matrix of 30 tiles.
+
+![Posterior standard deviation against mean of the factor entries, at rank 20, 30 and 40](results/ambiguity.png)
+
+* It does not vanish with more draws: over half of the draws it is 0.998 to 0.999 of that over all.
+* At rank 30 the mean explains 95 % of the variance of its logarithm. Ambiguity tells the 39 entries
+  that are wrong at threshold one half from the rest (area under the ROC curve 0.998; the standard
+  deviation has 0.972). Chains from random starts and from the truth agree (R-hat of the log joint
+  1.001, of the entries at most 1.017).
+* At rank 40 the two part: entries of spare factors have small means, as any zero has, and larger
+  standard deviations, as the picture shows. The chains agree here too.
+* At rank 20 the chains do not agree (R-hat 2.418), so that no standard deviation of one chain is
+  the posterior's.
+
+`python benchmarks/calibration/ambiguity.py --chains 2 --warmup 1200 --samples 1500`:
+[tables](results/ambiguity.md), [record](results/ambiguity.json).
+"""  # noqa: E501
+
+
+@page(__doc__)
+def tables(records: Records):
+    found = figures(records, "ambiguity")
+    yield (
+        "Posterior means and standard deviations of the factor entries, from exact draws, on the "
+        "dense noisy matrix of 30 tiles. `half to all`: ratio of the standard deviation over half "
+        "of the draws to that over all. `explained`: share of the variance of the logarithm of "
+        "the standard deviation that the mean explains. `area`: under the ROC curve, in telling "
+        "the entries that are wrong at threshold one half from the rest."
+    )
+    yield (
+        "![Posterior standard deviation against mean of the factor entries, at rank 20, 30 and"
+        " 40](ambiguity.png)"
+    )
+    rows = {n: row for n, row in found.get("rows", {}).items() if "explained" in row}
+    columns = {
+        "sd_half_to_all": "half to all", "explained": "explained",
+        "wrong_entries": "wrong entries", "area_ambiguity": "area, ambiguity",
+        "area_sd": "area, sd", "area_sd_given_mean": "area, sd given the mean",
+    }  # fmt: skip
+    yield table(
+        ["chains", *columns.values()], [[n, *(row[c] for c in columns)] for n, row in rows.items()]
+    )
+    rows = {n: row for n, row in found.get("rows", {}).items() if "log_joint" in row}
+    yield table(
+        ["", "log joint", "precision", "largest of the entries"],
+        [
+            [n, *(number(row[c], 4) for c in ("log_joint", "precision", "entries_largest"))]
+            for n, row in rows.items()
+        ],
+    )
 
 
 def main() -> None:

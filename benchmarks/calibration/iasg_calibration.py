@@ -1,4 +1,6 @@
-"""Whether IASG has the posterior's means and standard deviations, with and without calibration.
+"""Does IASG have the posterior's means and standard deviations?
+
+Whether IASG has the posterior's means and standard deviations, with and without calibration.
 
 Regressions on data that scikit-learn ships (`pip install scikit-learn`), standardised, with normal
 priors: diabetes (linear, the noise learned), breast cancer, wine and digits (logistic, one class
@@ -38,6 +40,7 @@ from bmfjax.infer import ChainRun
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import parse
+from benchmarks.form import SECONDS, Records, figures, notes, number, page, table
 from benchmarks.record import write_record
 
 CALIBRATIONS = (None, "step", "sandwich", "top-up")
@@ -159,6 +162,65 @@ def compare(draws, predicted, exact) -> dict:
     if predicted is not None:
         row["theory"] = round(float(np.abs(ratio / predicted - 1.0).max()), 3)
     return row
+
+
+#: What must be known of records of these commits; newer ones lose the note.
+NOTES = notes(
+    ("55e7bda", SECONDS, "iasg_calibration"),
+)
+
+ANSWER = """
+With `calibration="top-up"`, which adds the noise that gradients lack, on three of five regressions:
+all standard deviations within 3.3 % of those of NUTS and all means within 0.03 of one. With
+"sandwich", which stretches the averages, on one. The aim was 5 % and 0.05 on all five:
+
+| data | coordinates | none | "sandwich" | largest difference of means | "top-up" | largest difference of means |
+| --- | --- | --- | --- | --- | --- | --- |
+| diabetes | 12 | 0.91 to 1.04 | 0.98 to 1.01 | 0.02 | 0.98 to 1.01 | 0.02 |
+| wine | 14 | 0.29 to 0.65 | 1.20 to 1.80 | 0.29 | 0.97 to 0.99 | 0.01 |
+| diabetes, age groups, two blocks | 21 | all chains diverge | 0.97 to 18.7 | 0.23 | 0.97 to 1.02 | 0.03 |
+| breast cancer | 31 | 4.0 to 9.9 | 1.12 to 1.81 | 0.51 | 0.93 to 1.01 | 0.10 |
+| digits, one against the rest | 62 | 18 to 128 | 0.04 to 1.24 | 3.6 | 0.57 to 1.10 | 0.86 |
+
+The theory takes the curvature of the log density as constant. It changes by 3 % within the
+posterior of diabetes, by 28 % on wine, by 72 % on breast cancer and sixteenfold on the digits,
+whose classes nearly come apart. `IASG` measures this change and warns of it, and of averages that
+gradient noise hardly moves; without calibration nothing is measured. Where it warns, use `SGLD`
+with control variates, or NUTS.
+
+`python benchmarks/calibration/iasg_calibration.py`: [tables](results/iasg_calibration.md),
+[record](results/iasg_calibration.json).
+"""  # noqa: E501
+
+
+@page(__doc__, notes=NOTES)
+def tables(records: Records):
+    yield (
+        "Standard deviations over those of long runs of NUTS, and the largest difference of means "
+        "in those standard deviations beside its Monte Carlo error. `theory` is the largest "
+        "relative error of the ratios that measured curvature and noise predict. The aim with "
+        'calibration "sandwich" or "top-up" is ratios from 0.95 to 1.05 and differences of at '
+        "most 0.05."
+    )
+    yield table(
+        [
+            "data", "coordinates", "calibration", "ratio: least", "median", "most", "mean",
+            "error", "theory", "curvature departs",
+        ],
+        [
+            [name, row["coordinates"], kind, *_calibrated(row[kind])]
+            for name, row in figures(records, "iasg_calibration").get("rows", {}).items()
+            for kind in ("None", "step", "sandwich", "top-up")
+        ],
+    )  # fmt: skip
+
+
+def _calibrated(row: dict) -> list[str]:
+    """Write the figures of one run, or which of its chains left the finite numbers."""
+    names = ("mean", "error", "theory", "departure")
+    ratios = row.get("ratio", (f"diverged: {row.get('diverged')}", "", ""))
+    shown = [v if isinstance(v, str) else number(v, 3) for v in ratios]
+    return [*shown, *(number(row.get(name), 3) for name in names)]
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
-"""Whether the minibatch kernels are right, or say that they are not, on models of NumPyro users.
+"""Are the minibatch kernels right on models of users?
+
+Whether the minibatch kernels are right, or say that they are not, on models of NumPyro users.
 
 Thirteen models with plates, each by NUTS and by SGLD, SGHMC and IASG at their defaults, with the
 blocks that they find themselves. Compared are quantities that rotations and relabelling leave as
@@ -41,8 +43,9 @@ from bmfjax.diagnostics import ess_bulk
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import parse
+from benchmarks.form import Records, figures, number, page, table
+from benchmarks.pages import RESULTS
 from benchmarks.record import commit_of, write_record
-from benchmarks.tables import RESULTS
 
 KERNELS = {"SGLD": bmfjax.SGLD, "SGHMC": bmfjax.SGHMC, "IASG": bmfjax.IASG}
 #: Beyond these a kernel must have warned.
@@ -272,6 +275,65 @@ def rows_of(problem, warmup, samples) -> dict:
             "seconds": round(seconds, 1), "warnings": told, "silent": wrong and not told,
         }  # fmt: skip
     return rows
+
+
+ANSWER = """
+They are, or they warn: on thirteen models nothing is off by more than 0.2 standard deviations or 20
+% without a warning. `SGHMC` is within 0.1 and 10 % on twelve of them at its defaults, and 0.109 off
+on the matrix of 9 x 8 with plates of rows and columns, where 614 effective draws leave a Monte
+Carlo error of 0.05 in each of 73 differences. Where the data leave a direction open, `SGLD` takes
+steps so short that draws follow each other, and `IASG` is not for it; both say so. The cells have
+the largest difference of means in standard deviations of NUTS, and the standard deviation over that
+of NUTS, where it is farthest from one:
+
+| model | `SGHMC` | `SGLD` | `IASG` |
+| --- | --- | --- | --- |
+| linear regression | 0.02, 0.98 | 0.03, 0.98 | 0.05, 0.96 |
+| collinear regression | 0.05, 1.03 | 0.06, 1.03 | 0.05, 1.04 |
+| robust regression | 0.04, 0.96 | 0.04, 0.96 | 0.03, 0.97 |
+| logistic regression | 0.03, 1.01 | 0.03, 1.01 | 0.03, 1.04 |
+| Poisson regression | 0.01, 1.05 | 0.01, 1.05 | 0.07, 1.05 |
+| ordered regression | 0.02, 1.01 | 0.03, 1.02 | 0.04, 1.03 |
+| hierarchy | 0.03, 1.04 | 0.04, 1.05 | 0.04, 0.93 |
+| eight schools | 0.00, 1.04 | 0.01, 1.05 | 0.23, 1.37, warns |
+| factorisation | 0.06, 0.96, warns | 0.17, 0.90, warns | 0.11, 0.89, warns |
+| mixture | 0.00, 0.98 | 0.01, 0.97 | 0.05, 0.97 |
+| bound | 0.02, 0.94 | 0.01, 0.94 | 0.05, 0.94, warns |
+| few cases | 0.03, 1.05 | 0.04, 1.04 | 0.04, 0.91, warns |
+| rows and columns | 0.11, 0.94, warns | 0.12, 0.89, warns | 0.14, 0.79, warns |
+
+`python benchmarks/calibration/numpyro_kernels.py`: [tables](results/numpyro_kernels.md),
+[record](results/numpyro_kernels.json).
+"""
+
+
+@page(__doc__)
+def tables(records: Records):
+    yield (
+        "Each kernel at its defaults, beside NUTS: the largest difference of means in standard "
+        "deviations of NUTS, and the ratio of standard deviations that is farthest from one, of "
+        "quantities that rotations and relabelling leave as they are. The rule is that means off "
+        "by more than 0.2, or standard deviations by more than 20 %, come with a warning."
+    )
+    found = figures(records, "numpyro_kernels")
+    rows, commits = found.get("rows", {}), found.get("commits", {})
+    yield table(
+        [
+            "model", "commit", "kernel", "mean", "ratio", "effective draws", "CPU, s",
+            "CPU of NUTS, s", "said", "silently wrong",
+        ],
+        [
+            [
+                model, commits.get(model, ""), kernel, number(row.get("mean"), 3),
+                number(row.get("ratio"), 3), number(row.get("ess")),
+                number(row["seconds"], 1), number(kernels["NUTS"]["seconds"], 1),
+                "; ".join(row["warnings"]), "yes" if row["silent"] else "no",
+            ]
+            for model, kernels in rows.items()
+            for kernel, row in kernels.items()
+            if kernel != "NUTS"
+        ],
+    )  # fmt: skip
 
 
 def main() -> None:

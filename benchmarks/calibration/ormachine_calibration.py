@@ -1,4 +1,4 @@
-"""Do the OrMachine's posterior probabilities mean what they say?
+"""Do the probabilities of the Boolean model mean what they say?
 
 Simulation-based calibration (Talts, Betancourt, Simpson, Vehtari, Gelman 2018): truth and data are
 drawn from the model, and the chain starts at another draw from the prior. Ranks of the truth are
@@ -33,6 +33,7 @@ from bmfjax.kernels.boolean.moves.collapsed_line import collapsed
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import parse
+from benchmarks.form import Records, figures, notes, number, page, settings_of, table, with_error
 from benchmarks.record import write_record
 
 SHAPE, RANK, MISSING = (20, 15), 2, 0.1
@@ -154,6 +155,89 @@ def calibration(density, sampler, options):
         "largest": float(scores.max()),
         "seconds": round(time.perf_counter() - began, 1),
     }
+
+
+#: What must be known of records of these commits; newer ones lose the note.
+NOTES = notes(
+    ("37127ed", "the fit of then, without moves of whole factors", "ormachine_calibration"),
+)
+
+ANSWER = """
+Yes: 95 % intervals of the dispersion hold the truth in 96.4 ± 0.8 % of 500 matrices drawn from the
+model, and 1 of 10 bins of predicted probabilities is more than two standard errors off. The
+matrices are 20 x 15 at rank 2, with a tenth of the entries missing. The run had no moves of whole
+factors.
+
+| sampler | dispersion | row rates | largest tile | smallest tile | bins off |
+| --- | --- | --- | --- | --- | --- |
+| as `bmfjax.fit` did | 96.4 ± 0.8 | 94.8 ± 0.3 | 95.2 ± 1.0 | 94.6 ± 1.0 | 1 of 10 |
+| single flips | 95.6 ± 0.9 | 94.9 ± 0.3 | 93.0 ± 1.1 | 93.8 ± 1.1 | 0 of 10 |
+| single flips, flip rate at its maximum | 59.8 ± 2.7 | 94.6 ± 0.3 | 93.8 ± 1.1 | 94.8 ± 1.0 | 2 of 10 |
+
+Of ten bins, one is to be expected off in about every third run. Setting the flip rate to its
+maximum, as published, loses the uncertainty of the dispersion: its intervals hold the truth in 59.8
+%.
+
+`python benchmarks/calibration/ormachine_calibration.py --data-sets 500 --thin 4 --seed 1`:
+[tables](results/ormachine_calibration.md), [record](results/ormachine_calibration.json).
+"""  # noqa: E501
+
+_CALIBRATION = {
+    "as_fit_does": "as the fit did",
+    "single_flips": "single flips",
+    "published_rate": "single flips, flip rate at its maximum (as published)",
+}
+
+_QUANTITIES = {
+    "lambda": "dispersion", "row_rates": "row rates", "largest_tile": "largest tile",
+    "smallest_tile": "smallest tile", "ones": "ones", "log_joint": "log joint",
+}  # fmt: skip
+
+
+@page(__doc__, notes=NOTES)
+def tables(records: Records):
+    found = figures(records, "ormachine_calibration")
+    runs = {label: found[name] for name, label in _CALIBRATION.items() if name in found}
+    yield (
+        "Matrices drawn from the model. Per cent of 95 % intervals that hold the truth, with "
+        "standard errors; p-values for uniform ranks of the truth among the draws; and bins of "
+        "predicted probabilities whose share of ones is more than two standard errors off."
+    )
+    yield settings_of(found)
+    yield "Coverage of 95 % intervals, per cent:"
+    yield table(
+        ["sampler", *_QUANTITIES.values(), "bins off"],
+        [
+            [
+                label,
+                *(with_error(100 * run["coverage_of_95"][q]["share"],
+                             100 * run["coverage_of_95"][q]["error"], 1) for q in _QUANTITIES),
+                f"{run['beyond_two_errors']} of {len(run['reliability'])}",
+            ]
+            for label, run in runs.items()
+        ],
+    )  # fmt: skip
+    yield "p-values of uniform ranks:"
+    yield table(
+        ["sampler", *(v for q, v in _QUANTITIES.items() if q != "row_rates"), "smallest"],
+        [
+            [
+                label,
+                *(number(run["rank_p_values"][q], 3) for q in _QUANTITIES if q != "row_rates"),
+                number(min(run["rank_p_values"].values()), 3),
+            ]
+            for label, run in runs.items()
+        ],
+    )
+    for label, run in runs.items():
+        yield f"Predicted probabilities of missing entries, {label}:"
+        yield table(
+            ["share of ones", "predicted", "standard error", "entries"],
+            [
+                [number(bin[n], 3) for n in ("share", "wanted", "error")] + [bin["entries"]]
+                for bin in run["reliability"]
+            ],
+        )
 
 
 def main() -> None:

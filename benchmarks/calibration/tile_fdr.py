@@ -1,4 +1,4 @@
-"""Are the tiles that are kept at a false discovery rate of 5 % real?
+"""Are the tiles that are kept real?
 
 Half of the matrices are noise alone, and half hold planted tiles of varied size under noise. Each
 is fitted with more factors than there are tiles, and `Fit.tiles` keeps some. A kept tile is false
@@ -27,6 +27,7 @@ from bmfjax.posterior.tiles import presence
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import parse
+from benchmarks.form import Records, number, page, percent, settings_of, table
 from benchmarks.record import write_record
 
 SHAPE, RANK, LEVEL = (60, 40), 5, 0.05
@@ -126,6 +127,63 @@ def calibration(runs) -> list[dict]:
 
 def _share(part, whole) -> float | None:
     return round(float(part / whole), 4) if whole else None
+
+
+ANSWER = """
+Yes: at a false discovery rate of 5 % `Fit.tiles` keeps 225 tiles of which none is false, and none
+on noise alone (an earlier version kept one false tile of 226). Of 200 matrices half hold planted
+tiles and half are noise. Each is fitted by the Boolean model with five factors, in two chains of
+300 and 200 steps without temperatures. Other models, and fits that find the number of factors, were
+not tried.
+
+| | tiles kept | false, % | planted tiles found, % | below 60 cells, % |
+| --- | --- | --- | --- | --- |
+| `Fit.tiles` | 225 | 0.0 | 86.5 | 58.0 |
+| bound of Hess, Piatkowski and Morik (2018) alone | 253 | 4.0 | 93.5 | 78.0 |
+
+The bound alone keeps a tile in 1 % of the matrices of noise. Probabilities of tiles below 0.8 are
+rough: of 12 tiles with a mean probability of 0.646 a share of 0.583 is real, and of 12 with 0.352 a
+share of 0.667.
+
+`python benchmarks/calibration/tile_fdr.py --runs 200`: [tables](results/tile_fdr.md),
+[record](results/tile_fdr.json).
+"""
+
+
+@page(__doc__, "tile_fdr*")
+def tables(records: Records):
+    yield (
+        "Half of the matrices hold up to four planted tiles under noise, and half are noise alone. "
+        "`bound` is that of Hess, Piatkowski and Morik (2018) on its own. Shares are per cent. "
+        "`rate` is the false discovery rate, the mean over matrices; `quiet` are matrices of "
+        "noise of which no tile is kept."
+    )
+    for name, record in records.items():
+        found = record["figures"]
+        yield f"## {name}"
+        yield settings_of(found, "calibration")
+        kept = {"posterior": "`Fit.tiles`", "density_bound": "bound"}
+        powers = [n for n in found["posterior"] if n.startswith("power_from")]
+        sizes = [n.removeprefix("power_from_").replace("_", " ") for n in powers]
+        yield table(
+            ["", "tiles kept", "false", "rate", "quiet", "planted tiles found",
+             *(f"found, {size}" for size in sizes)],
+            [
+                [label, found[n]["kept"]]
+                + [percent(found[n][of]) for of in (
+                    "share_false", "false_discovery_rate", "noise_without_tile", "power", *powers)]
+                for n, label in kept.items() if n in found
+            ],
+        )  # fmt: skip
+        yield "Is the probability of a tile right?"
+        yield table(
+            ["probability from", "tiles", "mean probability", "share that is real"],
+            [
+                [number(bin["from"], 2), bin["tiles"], number(bin["mean_probability"], 3),
+                 number(bin["real"], 3)]
+                for bin in found["calibration"]
+            ],
+        )  # fmt: skip
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""How sure is the OrMachine of an entry, and what becomes of factors that it does not need?
+"""How sure is the OrMachine, and does it leave factors empty?
 
 Two pictures of the talk on Rukat, Holmes, Titsias and Yau (2017). "Density of posterior means":
 where the posterior means of the entries of a random product lie, and which of them round to the
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
 import sys
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from bmfjax.kernels.boolean.words import packed_data
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import parse
+from benchmarks.form import Records, figures, listed, number, page, percent, table
 from benchmarks.papers.boolean_runs import Schedule, program
 from benchmarks.record import RESULTS, write_record
 
@@ -140,6 +142,57 @@ def draw_empty(empty: dict, path: Path) -> None:
     axes[0].set_ylabel("factors used")
     axes[0].legend(fontsize=8)
     figure.savefig(path, dpi=110)
+
+
+ANSWER = """
+It is sure where few entries are flipped, and it says so where many are. Of 100 x 100 products of
+rank 7, 99.6 % of the entries have a posterior mean below 0.05 or above 0.95 at 10 % flips, and 1.9
+% at 40 %. Wrong are 0.04 % and 2.2 % of these. With chains as published, 100 sweeps after 100 from
+one random start, posterior means are off by 0.014 at 30 % flips, and by 0.005 with longer ones.
+
+It leaves factors empty with densities of bits that are learned, and hardly with the published one
+half: of 20 factors given for products of rank 5 it uses 5.5 and 14.9. The talk on Rukat et al.
+(2017) calls this auto-regulating sparsity. With their prior and their chains 15.0 are used.
+
+`python benchmarks/papers/ormachine_figures.py`: [tables and figures](results/ormachine_figures.md),
+[record](results/ormachine_figures.json).
+"""
+
+
+@page(__doc__)
+def tables(records: Records):
+    found = figures(records, "ormachine_figures")
+    yield (
+        "Two pictures of the talk on Rukat et al. (2017), over "
+        f"{number(found.get('repeats'))} random matrices of each kind. `sure`: share of the "
+        "entries whose posterior mean is below 0.05 or above 0.95. `calibration error`: mean "
+        "difference, over 20 bins, of posterior means from the share of ones."
+    )
+    yield "## Posterior means of the entries of 100 x 100 products of rank 7"
+    names = ("sure", "wrong_share", "wrong_of_the_sure", "calibration_error")
+    yield table(
+        ["chain", "flips", "sure, %", "wrong, %", "wrong of the sure, %", "calibration error"],
+        [
+            [chain, f"{percent(float(flip), 0)} %", *(percent(row[n], 2) for n in names[:3]),
+             number(row[names[3]], 3)]
+            for chain, rows in found.get("posterior_means", {}).items()
+            for flip, row in rows.items()
+        ],
+    )  # fmt: skip
+    yield "![Histograms of posterior means, right and wrong](ormachine_figures_means.png)"
+    yield "## Factors used of those given, on 300 x 300 products of rank 5 with 10 % flips"
+    empty = found.get("empty_factors", {})
+    yield table(
+        ["chain", "densities of bits", "factors given", "used, mean", "in each matrix", "wrong, %"],
+        [
+            [chain, prior, int(given), number(statistics.mean(row["used"]), 1),
+             listed(row["used"]), percent(statistics.mean(row["wrong"]), 3)]
+            for chain, priors in empty.items()
+            for prior, rows in priors.items()
+            for given, row in rows.items()
+        ],
+    )  # fmt: skip
+    yield "![Factors used against factors given](ormachine_figures_empty.png)"
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
-"""Write the page "From the papers": what came of each table, figure and question of five sources.
+"""What came of each table, figure and question of the papers?
+
+The page "From the papers" of five sources is made here, of no run.
 
 Published figures stand here, and those of ours are looked up in the records by name. A row whose
 record is not there yet says so in one word.
@@ -18,8 +20,8 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.tables import RESULTS, read_records
-from benchmarks.tables_form import number, table
+from benchmarks.form import number, table
+from benchmarks.pages import RESULTS, read_records
 
 PAGE = Path(__file__).parents[2] / "docs" / "from-the-papers.md"
 NOTEBOOKS = PAGE.parents[1] / "notebooks"
@@ -802,6 +804,13 @@ def text_of(records: dict) -> str:
         header = ["table, figure or question", "published", "here", "so it is", "from"]
         blocks.append(table(header, [line(row, records) for row in part.rows]))
     return "\n\n".join(blocks) + "\n"
+
+
+ANSWER = """
+The page "From the papers" has what the five sources published, and what came of it here.
+
+`python benchmarks/papers/papers.py` makes it from the records.
+"""
 
 
 def main() -> None:

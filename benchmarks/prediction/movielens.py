@@ -1,4 +1,6 @@
-"""Which MovieLens ratings lie above the mean? Effects alone, the OrMachine, and both together.
+"""Which ratings are above the mean?
+
+Effects alone, the OrMachine, and both together.
 
 The protocol of Ravanbakhsh, Póczos and Greiner (2016), followed by Rukat et al. (2017): a rating
 is a one if it lies above the global mean; a random share of the ratings is observed, the others
@@ -32,6 +34,7 @@ from bmfjax.kernels.variants.observed_entries import num_chunks, observed_entrie
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import parse
+from benchmarks.form import Records, page, table, with_error
 from benchmarks.record import write_record
 
 PERCENT = (1, 5, 10, 20, 50, 95)
@@ -207,6 +210,94 @@ def show(title, tables) -> None:
         print(f"{name:40s} log-loss/calib" + "".join(
             f"{c['log_loss']['mean']:7.4f}/{c['calibration_error']['mean']:6.4f}" for c in cells
         ))  # fmt: skip
+
+
+ANSWER = """
+With 95 % of MovieLens 100K observed, Boolean factors with effects put 71.98 % of the other ratings
+on the right side of the mean, and real factors behind a probit 73.26 %. Row and column effects
+alone have 71.18 %.
+
+| observed | 1 % | 10 % | 20 % | 50 % | 95 % |
+| --- | --- | --- | --- | --- | --- |
+| effects alone | 58.86 | 67.05 | 68.91 | 70.64 | 71.18 |
+| OrMachine with effects, rank 5 | 58.93 | 67.09 | 69.03 | 70.95 | 71.98 |
+| OrMachine, rank 5 | 58.63 | 66.44 | 67.89 | 69.57 | 70.65 |
+| OrMachine (Rukat et al. 2017), as published | 57.3 | 64.4 | 66.3 | 68.6 | 70.0 |
+| probit, rank 10 | 58.82 | 66.98 | 69.14 | 71.66 | 73.26 |
+
+MovieLens 1M, one split of three of the paper's six shares; the OrMachine has more right than the
+published one, and with effects more than the published one with layers:
+
+| observed | 1 % | 20 % | 95 % |
+| --- | --- | --- | --- |
+| effects alone | 64.97 | 71.89 | 73.06 |
+| OrMachine with effects, rank 5 | 65.01 | 72.04 | 73.89 |
+| OrMachine, rank 5 | 64.86 | 70.68 | 72.75 |
+| probit, rank 10, 100 sweeps | | 72.43 | 75.60 |
+| OrMachine (Rukat et al. 2017), as published | 63.4 | 69.8 | 71.2 |
+| the same with layers, as published | 63.8 | 70.0 | 72.1 |
+
+These are single chains, of 500 sweeps of 0.10 to 0.20 s where nothing else is said; with other work
+on the machine. `prediction/movielens_fits.py` fits by `bmfjax.fit`; it has no record yet. The other
+shares, 5, 10 and 50 %, have not been run, nor `features`, whose sweep would take 22 million entries
+times the factors. The aim for the ratings of 1M was not tested: an error of at most 0.845 with a
+random tenth held out.
+
+Boolean factors gain little beyond the effects: 0.80 ± 0.13 in pairs at 95 %, 0.13 ± 0.02 at 20 %,
+and nothing clear at 10 % and below. Without effects they are worse than the effects alone.
+
+`python benchmarks/prediction/movielens.py FOLDER`, `python
+benchmarks/prediction/probit_movielens.py --folder FOLDER`: [tables](results/movielens.md),
+[record](results/movielens.json), [1M](results/movielens_1m.json), [probit on
+1M](results/probit_movielens_1m.json), [probit](results/probit_movielens.json), [probit at 95
+%](results/probit_movielens_95.json).
+"""
+
+
+@page(__doc__, "movielens*", "probit_movielens*")
+def tables(records: Records):
+    yield (
+        "Per cent of the unobserved ratings on the right side of the mean, with standard errors "
+        "over the splits. Published are Rukat et al. (2017), from the slides of their talk, and "
+        "Ravanbakhsh et al. (2016), table 1."
+    )
+    for name, record in records.items():
+        found = record["figures"]
+        shares = found["observed_percent"]
+        yield f"## {name}"
+        length = (
+            f"{found['warmup']} + {found['samples']} sweeps"
+            if "warmup" in found
+            else f"whole fits, each of about {found['max_cpu_seconds']:g} processor seconds"
+        )
+        yield f"{found['data']}, {found['splits']} splits, {length}."
+        methods = dict.fromkeys(method for case in shares.values() for method in case)
+        for figure, digits in (("percent_right", 2), ("log_loss", 4), ("calibration_error", 4)):
+            rows = [
+                [method, *(_score(case.get(method), figure, digits) for case in shares.values())]
+                for method in methods
+            ]
+            yield table([figure.replace("_", " "), *(f"{s} % observed" for s in shares)], rows)
+        rows = [
+            [method, f"{share} %", *case[method]["verdicts"]]
+            for share, case in shares.items()
+            for method in case
+            if "verdicts" in case[method]
+        ]
+        if rows:
+            splits = [f"verdict of split {number}" for number in range(found["splits"])]
+            yield table(["fit", "observed", *splits], rows)
+        published = dict(found.get("published_percent_right", {}))
+        at = published.pop("observed_percent", ())
+        if published:
+            rows = [[f"published: {n}", *values] for n, values in published.items()]
+            yield table(["percent right", *(f"{s} % observed" for s in at)], rows)
+
+
+def _score(case: dict | None, figure: str, digits: int) -> str:
+    if not case or figure not in case:
+        return ""
+    return with_error(case[figure]["mean"], case[figure]["standard_error"], digits)
 
 
 def main() -> None:

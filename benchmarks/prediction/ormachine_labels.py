@@ -1,4 +1,4 @@
-"""Do the OrMachine's factors separate labels that it never saw?
+"""Do Boolean factors separate labels?
 
 Of handwritten digits (scikit-learn's, a pixel being one where it is half full or more) and of any
 matrices given, with a label `y` for each row: cross-validated accuracy of a classifier of the
@@ -34,6 +34,7 @@ import bmfjax
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import parse
+from benchmarks.form import Records, figures, number, page, percent, settings_of, table, with_error
 from benchmarks.record import write_record
 
 FOLDS = 5
@@ -119,6 +120,58 @@ def one_data_set(ones, label, options) -> dict:
         # In words where it is infinite, which JSON has no number for.
         "fit": {n: round(v, 4) if np.isfinite(v) else str(v) for n, v in scalars},
     }
+
+
+ANSWER = """
+Less well than real factors of the same rank: on the digits 78.9 % are right, where NMF has 84.0 %
+and truncated SVD 87.5 %. Figures are per cent right of logistic regression on ten factors that were
+learned without the labels, in five-fold cross-validation.
+
+| matrix | OrMachine | truncated SVD | NMF | all columns | largest class |
+| --- | --- | --- | --- | --- | --- |
+| digits | 78.9 ± 0.4 | 87.5 ± 1.1 | 84.0 ± 0.9 | 91.9 ± 0.8 | 10.2 |
+| pbmc68k | 73.9 ± 1.5 | 80.9 ± 1.6 | 79.7 ± 2.2 | 84.1 ± 1.1 | 34.3 |
+| pan-cancer pathways | 22.8 ± 0.6 | 23.8 ± 0.7 | 23.6 ± 0.4 | 28.0 ± 0.2 | 12.1 |
+
+A Boolean factor is a set of columns that can be read. The chains do not agree at this rank on any
+of the three matrices (R-hat of the log joint 1.083 to 1.839), so that the usages are averages over
+several solutions.
+
+`python benchmarks/prediction/ormachine_labels.py --files pbmc68k-700x765.npz
+pancan-pathways-8098x66.npz`: [tables](results/ormachine_labels.md),
+[record](results/ormachine_labels.json).
+"""
+
+
+@page(__doc__)
+def tables(records: Records):
+    found = figures(records, "ormachine_labels")
+    yield (
+        "Per cent right in cross-validation, from factors learned without the labels. The usage "
+        "of the Boolean model is its posterior mean. R-hat is that of the chains of the fit."
+    )
+    yield settings_of(found)
+    rows = []
+    for name, case in found.get("data", {}).items():
+        shape = " x ".join(number(n) for n in case["shape"])
+        for method, right in case["accuracy"].items():
+            rows.append([
+                f"{name}, {shape}", method,
+                *(with_error(100 * right[by], 100 * right[f"{by}_error"], 1)
+                  for by in ("neighbours", "logistic")),
+            ])  # fmt: skip
+        share = percent(case["majority"])
+        rows.append([f"{name}, {shape}", f"largest of {case['classes']} classes", share, share])
+    yield table(["matrix", "representation", "neighbours", "logistic regression"], rows)
+    yield table(
+        ["matrix", "R-hat log joint", "R-hat dispersion", "R-hat entries", "wrong entries"],
+        [
+            [name, *(number(case["fit"][n], 3)
+                     for n in ("rhat_log_joint", "rhat_dispersion", "rhat_product")),
+             number(case["fit"]["errors"], 0)]
+            for name, case in found.get("data", {}).items()
+        ],
+    )  # fmt: skip
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Do real counts scatter more than Poisson ones, and does the check of a fit say so?
+"""Do real counts scatter more than Poisson ones?
 
 Every file has a table of counts with names of its columns. Both models are fitted to it with the
 same number of factors. A record keeps the names of the files, not where they lie. Where figures of
@@ -21,6 +21,7 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import parse
+from benchmarks.form import Records, number, page, table, with_error
 
 
 def one(counts: pd.DataFrame, rank: int, scale: float | None, max_cpu: float) -> dict:
@@ -46,6 +47,43 @@ def one(counts: pd.DataFrame, rank: int, scale: float | None, max_cpu: float) ->
         "status": fit.verdict.status,
         "cpu_seconds": round(spent, 1),
     }
+
+
+ANSWER = """
+Yes. With five factors the index of dispersion of one kind of mutations of 21 breast cancers is 6.7,
+where Poisson counts have 1.1 ± 0.6; the one of 300 words in 395 news items is 2.18 for 1.00 ± 0.02.
+`fit.check()` refuses both. Negative binomial counts predict an entry better, by 0.09 and 0.05 nats.
+They pass the check of the mutations (p-value 0.43), not that of the words, of which one ("elvis")
+scatters by 61 for 1.9 ± 1.1. Runs were of 60 processor seconds, after which verdicts ask for more
+time, or say that some factors do not hold.
+
+`python benchmarks/prediction/overdispersion.py breast.csv words.csv`:
+[tables](results/overdispersion.md), [record](results/overdispersion.json). Both tables are in
+packages, as the script says.
+"""
+
+
+@page(__doc__)
+def tables(records: Records):
+    yield (
+        "Fits of both models, with the same number of factors and the same time. The dispersions "
+        "are those of `fit.check()`: of all columns, or of the one that is named. The log score is "
+        "that of an entry left out, in nats."
+    )
+    (record,) = records.values()
+    yield table(
+        ["counts", "rows", "columns", "model", "dispersions", "data", "replicates", "p-value",
+         "log score", "standard deviation of rates", "processor seconds"],
+        [
+            [name, case["rows"], case["columns"], case["model"], case["worst"],
+             number(case["observed"], 2), with_error(case["expected"], case["sd"], 2),
+             number(case["p_value"], 2), number(case["log_score"], 3),
+             "" if case["scatter"] is None else number(case["scatter"], 2),
+             number(case["cpu_seconds"], 0)]
+            for name, cases in record["figures"]["runs"].items()
+            for case in cases
+        ],
+    )  # fmt: skip
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
+from benchmarks.form import Records, number, table
 from benchmarks.prediction.panel_data import RATED, SETS
-from benchmarks.tables_form import Records, number, page, table
 
 ROOT = Path(__file__).parents[2]
 PAGE, MODELS_PAGE = ROOT / "docs" / "panel.md", ROOT / "docs" / "models.md"
@@ -247,8 +247,7 @@ COUNTED = (
 )
 
 
-@page("panel", "How well are hidden entries of real matrices predicted?", "panel*")
-def panel(records: Records):
+def tables(records: Records):
     for name, record in records.items():
         sets = record["figures"]["sets"]
         yield f"## {name}"

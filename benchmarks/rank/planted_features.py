@@ -1,4 +1,4 @@
-"""Do binary features find what was planted, and nothing where nothing was?
+"""Are planted features found, and none where there are none?
 
 Three kinds of matrices, of 200 rows and 60 columns. "positive": three features that raise the odds
 of a third of the columns by factors from 5 to 20, every other matrix with row effects of standard
@@ -36,8 +36,9 @@ import bmfjax
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import parse
+from benchmarks.form import Records, number, page, percent, table
+from benchmarks.pages import RESULTS
 from benchmarks.record import commit_of, write_record
-from benchmarks.tables import RESULTS
 
 SHAPE, PLANTED, RANK = (200, 60), 3, 5
 FIT = {"num_chains": 2, "num_warmup": 400, "num_samples": 300, "progress": False}
@@ -146,6 +147,52 @@ def of_effects(seed: int) -> dict:
 
 
 KINDS = {"positive": of_features, "tiles": of_tiles, "effects": of_effects}
+
+
+ANSWER = """
+In part; fewer matrices were tried than the 20 of a kind that are asked. Of 14 with three positive
+features all features are kept. Memberships are right in 97.7 % of cases, and in 98.7 % with all
+parameters known: within one point, as is asked, on average, and on seven of the 14. Columns whose
+odds ratio is at least 8 are found with an F1 of 0.916, where 0.95 is asked. Intervals of 95 % hold
+in 95.6 %. Without any tile none is kept, in all twelve matrices that were tried.
+
+`python benchmarks/rank/planted_features.py`: [tables](results/planted_features.md),
+[record](results/planted_features.json).
+"""
+
+
+@page(__doc__)
+def tables(records: Records):
+    (record,) = records.values()
+    runs = record["figures"]["runs"]
+    yield "Matrices of 200 rows and 60 columns; a line a kind, means and sums over matrices."
+    if of := runs.get("positive"):
+        mean, total = (
+            lambda name: sum(run[name] for run in of) / len(of),
+            lambda name: sum(run[name] for run in of),
+        )
+        yield table(
+            ["three positive features: matrices", "memberships right", "with all known",
+             "F1 of columns", "95 % intervals that hold", "kept"],
+            [[len(of), percent(mean("right"), 1), percent(mean("right_when_known"), 1),
+              number(mean("f1"), 3), percent(total("hold") / total("intervals"), 1),
+              f"{total('kept')} of {3 * len(of)}"]],
+        )  # fmt: skip
+    if of := runs.get("tiles"):
+        yield table(
+            ["three tiles, asymmetric noise", "matrices", "found and real", "kept", "false"],
+            [
+                [model, len(of),
+                 f"{sum(run[model]['found'] for run in of)} of {3 * len(of)}",
+                 *(sum(run[model][name] for run in of) for name in ("kept", "false"))]
+                for model in ("features", "two rates")
+            ],
+        )  # fmt: skip
+    if of := runs.get("effects"):
+        yield table(
+            ["effects of rows and columns alone: matrices", "with no tile kept", "tiles kept"],
+            [[len(of), sum(not run["kept"] for run in of), sum(run["kept"] for run in of)]],
+        )
 
 
 def main() -> None:

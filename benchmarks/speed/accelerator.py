@@ -1,4 +1,6 @@
-"""What the samplers do on one accelerator, in one command of at most eight minutes.
+"""What do the samplers do on an accelerator?
+
+What the samplers do on one accelerator, in one command of at most eight minutes.
 
 Phases run one after the other, each in a process of its own with a limit on its time: what the
 device is, Boolean sweeps by size and by blocks at once, the tests that are marked for a device,
@@ -28,6 +30,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import parse
+from benchmarks.form import Records, notes, number, page, table
 from benchmarks.record import write_record
 from benchmarks.speed.accelerator_phases import PHASES
 
@@ -79,6 +82,157 @@ def slug(kind: str) -> str:
     """
     model = re.search(r"\b[A-Z]+\d+[A-Z]*\b", kind)
     return re.sub(r"\W+", "_", model[0] if model else kind).strip("_").lower()
+
+
+#: What must be known of records of these commits; newer ones lose the note.
+NOTES = notes(
+    (
+        "46765b9",
+        "in this commit the loop over factors was not unrolled below 1,048,576 words, which "
+        "cost 1 to 2 ms at 1,000 and 10,000 rows: accelerator_h100_unrolled has them as they "
+        "are",
+        "accelerator_h100",
+    ),
+    (
+        "cb09220",
+        "before ratings were drawn in one batch; no test was marked for a device yet",
+        "accelerator_h100_unrolled",
+    ),
+    ("a3fe525", "some phases only, in the time that was left on the card", "accelerator_h200"),
+)
+
+ANSWER = """
+On one NVIDIA H100, Boolean sweeps take 1.06 ms at 100,000 x 1,000, 5.4 ms at 300,000 x 5,000 and 69
+ms at 1,300,000 x 20,000. When blocks of lines went one after the other, the first took 47.9 ms on
+the same card.
+
+| a sweep | H100 | two CPU cores |
+| --- | --- | --- |
+| Boolean, 1,000 x 1,000, rank 10 | 0.33 ms | 1.43 ms |
+| Boolean, 100,000 x 1,000, rank 20 | 1.06 ms | 85 ms |
+| Boolean, 100,000 x 1,000, rank 20, one block after the other | 47.9 ms | |
+| Boolean, 1,300,000 x 20,000, rank 10 | 69.2 ms | |
+| votes, rank 8, four temperatures | 1.52 ms | 41.5 ms |
+| nmf, 2,000 x 1,000, rank 10, four chains | 3.46 ms | |
+| ratings, 100,000 stars, rank 32, four chains | 3.77 ms | |
+| ratings, a million stars, rank 32, four chains | 11.5 ms | |
+
+Before the vectors of all ratings were drawn in one batch, the last two took 43 and 156 ms on this
+card. A first answer for the votes takes 15.6 s, of which 8.0 s are compiling. All 107 tests of
+kernels that ended within their time passed; the others were stopped. On an H200, later, a sweep of
+a million stars took 10.6 ms, and the starts of 4,000 x 2,000 at rank 20 took 68.4 s, where 15 were
+hoped for: 56.3 s of them are compiling three programs, of which that with rebirths takes longest.
+**Not answered:** the CPU beside the card, the largest matrix, and binary features had no time left.
+The column of the CPU is of another run, `ormachine_speed.json`.
+
+`speed/accelerator.py` is one command of at most eight minutes, on one card and the CPU beside it:
+sweeps of all models by size, sweeps by the number of blocks that are taken at once, the exactness
+tests of the kernels, starts, a first answer, and the largest matrix that fits. Each phase has a
+limit on its time, and the record is written after each. `--only` chooses phases, and `--limit` the
+seconds in all. It needs what bmfjax needs and pytest, and no network.
+
+`python benchmarks/speed/accelerator.py --device gpu`: [tables](results/accelerator.md),
+[record](results/accelerator_h100.json), [an earlier one](results/accelerator_h100_unrolled.json),
+[some phases on an H200](results/accelerator_h200.json).
+"""
+
+#: The phases that time sweeps; the CPU beside the device has some of their cases.
+SWEEPS = ("boolean", "votes", "models", "blocks", "largest")
+
+
+@page(__doc__, "accelerator_[!c]*", "accelerator_cpu*", notes=NOTES)
+def tables(records: Records):
+    yield (
+        "One command, on one device. Boolean sweeps are of one chain on random words; the votes "
+        "have four temperatures; the other models have four chains. Medians of three rounds. `at "
+        "once` is how many blocks of rows and of columns there are; a device takes as many of "
+        "them side by side as its budget of memory holds. A case without figures has its message."
+    )
+    for name, record in records.items():
+        found = record["figures"]
+        yield f"## {name}"
+        yield _device(record["device"], found.get("device", {}))
+        yield table(
+            ["case", "ms a sweep", "quickest", "CPU beside it, ms", "compiling, s",
+             "blocks of rows, of columns", "temporaries, MB"],
+            [
+                _sweep(case, one, found.get("on cpu", {}).get(case))
+                for phase in SWEEPS for case, one in found.get(phase, {}).items()
+            ],
+        )  # fmt: skip
+        yield from _rest(found)
+        yield "Phases, in seconds."
+        yield table(
+            ["phase", "seconds", "limit", "stopped"],
+            [
+                [phase, number(end.get("seconds")), number(end.get("limit_seconds")),
+                 end.get("stopped", "")]
+                for phase, end in found["phases"].items()
+            ],
+        )  # fmt: skip
+
+
+def _device(device: dict, found: dict) -> str:
+    """Tell what the device is and does."""
+    memory, budget = (found.get(n) for n in ("memory_bytes", "budget_bytes"))
+    parts = [f"{device['kind']}"]
+    parts += [f"{memory / 1e9:.1f} GB for programs"] if isinstance(memory, int) else []
+    parts += [f"{budget / 1e9:.1f} GB of them for blocks at once"] if budget else []
+    for name, what in (
+        ("copy_gb_per_s", "GB/s copied"),
+        ("full_float32_tflops", "TFLOP/s of full float32 products"),
+        ("default_float32_tflops", "TFLOP/s of products as JAX makes them by default"),
+    ):
+        if isinstance(found.get(name), float):
+            parts.append(f"{number(found[name])} {what}")
+    return ", ".join(parts) + "."
+
+
+def _sweep(case: str, one: dict, of_cpu: dict | None) -> list:
+    if "error" in one:
+        return [case, one["error"], *[""] * 5]
+    blocks = " and ".join(number(n) for n in one.get("blocks", ()))
+    temporary = one.get("temporary_bytes")
+    return [
+        case, number(one["sweep_ms"], 2), number(one["sweep_ms_quickest"], 2),
+        number((of_cpu or {}).get("sweep_ms"), 2), number(one["compile_seconds"], 1), blocks,
+        number(None if temporary is None else temporary / 1e6, 1),
+    ]  # fmt: skip
+
+
+def _rest(found: dict):
+    """Write what is no sweep: steps of IASG, fits, tests."""
+    if steps := found.get("iasg"):
+        yield "Microseconds of a step of IASG, 512 x 512 at rank 30."
+        kinds = ("products", "published", "with curvature")
+        yield table(
+            ["batch", *kinds],
+            [
+                [batch.removeprefix("batch "), *(one.get(kind, one.get("error")) for kind in kinds)]
+                for batch, one in steps.items()
+            ],
+        )
+    for phase, what in (("starts", "Starts"), ("first answer", "A first answer")):
+        for case, one in found.get(phase, {}).items():
+            told = ", ".join(f"{n.replace('_', ' ')} {_plain(v)}" for n, v in one.items())
+            yield f"{what}, {case}: {told}."
+    for one in found.get("tests", {}).values():
+        counts = ", ".join(f"{number(n)} {kind}" for kind, n in one.items() if _is_count(n))
+        bad = "; ".join(f"`{test}`" for test in one.get("not passed", ())) or "none"
+        told = counts or one.get("error") or "none ran"
+        yield f"Tests of the kernels there: {told}. Not passed: {bad}."
+
+
+def _is_count(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _plain(value) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{n} {_plain(v)}" for n, v in value.items())
+    if isinstance(value, list):
+        return " + ".join(map(_plain, value))
+    return value if isinstance(value, str) else number(value)
 
 
 def main() -> None:

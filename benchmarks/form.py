@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable
 from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
 from typing import NamedTuple
 
 Records = dict[str, dict]
@@ -19,33 +21,57 @@ class Page(NamedTuple):
     question: str
     patterns: tuple[str, ...]  # of the names of the records
     body: Callable[[Records], Iterable[str]]  # paragraphs and tables
+    notes: dict[tuple[str, str], str]  # of records, by their name and commit
 
     def shows(self, record: str) -> bool:
         """Say whether a record of this name belongs to the page."""
         return any(fnmatch.fnmatchcase(record, pattern) for pattern in self.patterns)
 
 
+#: The pages of all scripts that are imported.
 PAGES: dict[str, Page] = {}
+#: What is noted of most records.
+SECONDS = "other work ran beside it: seconds are upper bounds"
 
 
-def page(name: str, question: str, *patterns: str):
+def page(
+    doc: str,
+    *patterns: str,
+    name: str | None = None,
+    question: str | None = None,
+    notes: dict[tuple[str, str], str] | None = None,
+):
     """Register the function below it as the body of a page.
 
     Parameters
     ----------
-    name : str
-        Name of the page, without ``.md``.
-    question : str
-        Its title.
+    doc : str
+        Docstring of the script, whose first line is the question.
     *patterns : str
         Names of its records, without ``.json``; `*` stands for anything. Default: `name`.
+    name : str, optional
+        Of the page, without ``.md``. Default: that of the script.
+    question : str, optional
+        Title of the page, where it is not the question of the script.
+    notes : dict, optional
+        See `notes`.
     """
 
     def register(body):
-        PAGES[name] = Page(name, question, patterns or (name,), body)
+        own = name or Path(inspect.getfile(body)).stem
+        title = question or doc.partition("\n")[0]
+        PAGES[own] = Page(own, title, patterns or (own,), body, notes or {})
         return body
 
     return register
+
+
+def notes(*noted: tuple[str, str, str]) -> dict[tuple[str, str], str]:
+    """Return what must be known of records, by name and commit: a newer record loses the note.
+
+    Each is a commit, what is said of its records, and their names with spaces between them.
+    """
+    return {(name, commit): said for commit, said, names in noted for name in names.split()}
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable]) -> str:
@@ -97,3 +123,17 @@ def listed(values, digits: int | None = None) -> str:
 def figures(records: Records, name: str) -> dict:
     """Return the figures of a record; empty where there is no such record."""
     return records.get(name, {}).get("figures", {})
+
+
+def settings_of(found: dict, *without: str) -> str:
+    """Write the settings of a run: what is neither a table nor left out."""
+    plain = {n: v for n, v in found.items() if n not in without and not isinstance(v, dict)}
+    named = (f"{n} {_plainly(v)}" for n, v in plain.items())
+    return "Settings: " + ", ".join(named) + "."
+
+
+def _plainly(value) -> str:
+    """Write a setting, of numbers four digits."""
+    if value is None:
+        return "default"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,205 @@
+"""Make the pages of the benchmarks, of which nothing is written by hand.
+
+`README.md` has the questions and the answers of the scripts, and `results/NAME.md` the long tables:
+what the functions below `@page` make of the JSON records beside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import json
+import os
+import re
+import textwrap
+from pathlib import Path
+from types import ModuleType
+
+from benchmarks.form import PAGES, Page, Records, table
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+#: What the scripts of every folder ask.
+FOLDERS = {
+    "agreement": "Do chains agree, and do they find what is there?",
+    "calibration": "Is what the library says of its own uncertainty right?",
+    "rank": "Is the number of factors found?",
+    "prediction": "How well is what was hidden predicted?",
+    "speed": "What does it cost?",
+    "scale": "How large may data be, how long a run, and what if it is cut off?",
+    "papers": "Do the papers that the library began from come out?",
+}
+INTRODUCTION = """
+Each question below has one script in a folder of its kind, and one command:
+`python benchmarks/speed/iasg_speed.py`, or `python benchmarks --run iasg_speed`, where bmfjax is
+installed. A script holds its question, its run, its tables and its answer, and a new one needs no
+other file. A run writes a record, a JSON file in `results/` with the figures, the device, the
+versions, the commit and the date, and the page of that record. `python benchmarks --pages` makes
+all pages again, this one too. Most records are from CPUs with two cores, those named `h100` and
+`h200` from a GPU. A record is of the commit that it names: where a sampler has changed since, the
+figures are those of the earlier one.
+"""
+
+
+@functools.cache
+def scripts() -> dict[str, Path]:
+    """Return the files in the folders of questions, by name."""
+    return {path.stem: path for folder in FOLDERS for path in sorted((HERE / folder).glob("*.py"))}
+
+
+def every() -> dict[str, ModuleType]:
+    """Import all scripts, which registers their pages."""
+    before = dict(os.environ)
+    try:
+        return {
+            name: importlib.import_module(f"benchmarks.{path.parent.name}.{name}")
+            for name, path in scripts().items()
+        }
+    finally:  # what a script sets for JAX holds for its own run
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def read_records(folder: Path) -> Records:
+    """Return the records of a folder, by name."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+
+
+def text_of(page: Page, records: Records) -> str | None:
+    """Return the text of a page, or None where it has no record."""
+    own = {name: record for name, record in records.items() if page.shows(name)}
+    if not own:
+        return None
+    made = (
+        "Made from the records below. Do not change it by hand: run `python benchmarks --pages`. "
+        "`benchmarks/README.md` has the answer in short."
+    )
+    body = page.body({name: record for name, record in own.items() if "figures" in record})
+    blocks = [f"# {page.question}", made, sources(page, own), *body]
+    return "\n\n".join(map(_wrapped, blocks)) + "\n"
+
+
+def _wrapped(block: str) -> str:
+    """Break the lines of a paragraph; headings, lists, tables and pictures stay."""
+    if block.startswith(("#", "* ", "|", "!")):
+        return block
+    return textwrap.fill(" ".join(block.split()), 100, break_on_hyphens=False)
+
+
+def place_of(script: str) -> str:
+    """Return where a script stands, from its name without folder."""
+    return next((p.relative_to(HERE).as_posix() for p in HERE.glob(f"*/{script}")), script)
+
+
+def command_now(command: str) -> str:
+    """Write a record's command as it is typed now: scripts move between folders."""
+    return re.sub(
+        r"(?<=benchmarks/)(?:\w+/)?(\w+\.py)", lambda found: place_of(found[1]), command, count=1
+    )
+
+
+def sources(page: Page, records: Records) -> str:
+    """Write where the figures come from: commands, commits, dates and devices."""
+    rows = []
+    for name, record in records.items():
+        device = record.get("device", {})
+        where = f"{device.get('kind')}, {device.get('cores')} cores, {device.get('machine')}"
+        commit = record.get("commit", "unknown")
+        note = page.notes.get((name, commit.split()[0]), "")
+        command = f"`{command_now(record.get('command', ''))}`"
+        rows.append([f"[{name}]({name}.json)", command, commit, record.get("date"), where, note])
+    return table(["record", "command", "commit", "date", "device", "note"], rows)
+
+
+def write_pages(folder: Path = RESULTS, of_record: str | None = None) -> list[Path]:
+    """Write the pages of a folder from its records, as far as their scripts are imported.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the records are, and the pages go.
+    of_record : str, optional
+        Name of a record: write its page only.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+    """
+    records, written = read_records(folder), []
+    for page in PAGES.values():
+        if of_record is not None and not page.shows(of_record):
+            continue
+        text = text_of(page, records)
+        if text is not None:
+            path = folder / f"{page.name}.md"
+            path.write_text(text)
+            written.append(path)
+    return written
+
+
+# ---- the page of all questions --------------------------------------------------------------
+
+
+def question(module: ModuleType) -> str:
+    """Return the first line of a script."""
+    return module.__doc__.partition("\n")[0]
+
+
+def readme(modules: dict[str, ModuleType]) -> str:
+    """Write all questions with their answers, folder after folder."""
+    asked = {name: module for name, module in modules.items() if hasattr(module, "ANSWER")}
+    parts = _parts(set(asked))
+    blocks = ["# Benchmarks", INTRODUCTION.strip(), _index(asked, parts)]
+    for folder, about in FOLDERS.items():
+        blocks += [f"## {folder.capitalize()}", about]
+        for name, module in asked.items():
+            if scripts()[name].parent.name == folder:
+                blocks += [f"### {question(module)}", module.ANSWER.strip()]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _index(asked: dict[str, ModuleType], parts: dict[str, list[str]]) -> str:
+    """Write the table of scripts, of the questions that they answer and of their tables."""
+    rows = []
+    for name, module in asked.items():
+        path = scripts()[name].relative_to(HERE).as_posix()
+        beside = ", ".join(f"`{part}`" for part in parts[name])
+        own = [
+            p.name for p in PAGES.values() if name == p.name or p.body.__module__ == module.__name__
+        ]
+        links = ", ".join(f"[{page}](results/{page}.md)" for page in own)
+        rows.append(
+            [f"`{path}`" + (f" (with {beside})" if beside else ""), question(module), links]
+        )
+    return table(["script", "question", "tables and records"], rows)
+
+
+def _parts(asked: set[str]) -> dict[str, list[str]]:
+    """Return the files without an answer that a script imports; others go to what they import."""
+    imported = {name: _imported(path) for name, path in scripts().items()}
+    parts: dict[str, list[str]] = {name: [] for name in asked}
+    for part in imported.keys() - asked:
+        users = {name for name in asked if part in imported[name]}
+        for name in users or imported[part] & asked:
+            parts[name].append(scripts()[part].relative_to(HERE).as_posix())
+    return {name: sorted(found) for name, found in parts.items()}
+
+
+def _imported(path: Path) -> set[str]:
+    """Return the names of the scripts that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("benchmarks."):
+            found |= {node.module.split(".")[-1], *(alias.name for alias in node.names)}
+    return found & set(scripts())
+
+
+def write_all() -> list[Path]:
+    """Write every page that is made from the scripts and the records of the repository."""
+    modules = every()
+    (HERE / "README.md").write_text(readme(modules))
+    papers = modules["papers"]
+    papers.PAGE.write_text(papers.text_of(read_records(RESULTS)))
+    return [*write_pages(), HERE / "README.md", papers.PAGE]
