@@ -799,7 +799,7 @@ def _fit(options) -> int:
             def write():
                 result = result_of(stage) if made is None else made
                 with _ended(AFTER):
-                    if hasattr(result, "modes") and not result.figures.converged:
+                    if hasattr(result, "modes") and result.figures.chains_differ:
                         say("choosing modes")
                         _ = result.modes  # which are printed, and are on the page
                     options.line.close()
@@ -1148,7 +1148,7 @@ def _tell(result, output) -> None:
     empty = result.figures.factors_empty or 0
     without = f", {empty} without a tile when rounded" * (empty > 0)
     _print_table(table, f"{what}: {result.model} model, rank {result.rank}{without}")
-    if hasattr(result, "modes") and not result.figures.converged:
+    if hasattr(result, "modes") and result.figures.chains_differ:
         _tell_modes(result.modes)
     _say(str(result.verdict))
     if result._can_be_checked:

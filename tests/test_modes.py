@@ -343,5 +343,5 @@ def test_modes_do_not_advise_another_model():
     fit = fit_in(APART, explained=0.0, explained_error=0.01)
     both = {"chains": "try more", "model": "fit another"}
     fit = dataclasses.replace(fit, verdict=dataclasses.replace(fit.verdict, remedies=both))
-    assert fit.verdict.predictions.status == "does not hold"
+    assert fit.verdict.predictions.remedy == "fit another"
     assert fit.modes.remedy == "try more" and "another" not in fit.modes.sentence

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import bmfjax
 from bmfjax.cli import build_parser
 from bmfjax.data import BinaryMatrix
+from bmfjax.diagnostics.align import agreements
 from bmfjax.families import FAMILIES
 from bmfjax.families.base import what_was_tried
 from bmfjax.posterior.packed import PackedDraws
@@ -329,9 +330,36 @@ def test_factors_that_are_empty_when_rounded_are_not_found():
         assert judged.figures.converged is suffices(judged.figures) is bool(share == 1.0)
         assert judged.figures.factors_empty == sum(empty)
         assert judged.figures.factors_found == sum(a == 1.0 for a in full)
+    many = of_chains(GOOD, 4, 3, np.eye(2, 9), trace, exact=True).factors
+    assert many.said == "factors 1 and 2 hold, 7 others do not (factor 2 not in all chains)"
     alone = of_chains(GOOD, 1, 3, np.full(2, np.nan), {"log_joint": QUICK[:1]}, exact=True,
                       empty=np.array([0, 1]))  # fmt: skip
     assert alone.figures.factors_empty == 1 and alone.figures.factors_found is None
+
+
+def test_a_factor_that_one_of_four_chains_lacks_holds_and_the_run_goes_on():
+    """The mean of all chains, which is shown, is that factor, whatever the fourth has in its place.
+
+    Chains that differ have log joint densities of their own; that is no further reason.
+    """
+    usage, basis = (np.repeat(np.eye(n, 3)[None], 4, 0) for n in (6, 5))
+    usage[3, :, 2], basis[3, :, 2] = np.eye(6)[5], np.eye(5)[4]
+    apart = {"log_joint": STUCK}
+
+    def said(usage, basis, trace):
+        return of_chains(GOOD, len(usage), 3, agreements(usage, basis), trace, exact=True)
+
+    found = said(usage, basis, apart)
+    assert found.factors.said == "factors 1 to 3 hold (factor 3 not in all chains)"
+    assert (found.factors.of_most, found.factors.differing) == (("3",), ())
+    assert found.status == "usable" and found.figures.chains_differ
+    assert factors_differ(found.figures) and not suffices(found.figures)
+    whole = found.figures.known() | {"factors_of_most": ["3"]}
+    assert Verdict.of_stored({"scalars": whole}) == Verdict(found.figures)
+    two = np.array([0, 1, 3, 3])  # of which half lack it
+    assert said(usage[two], basis[two], apart).factors.differing == ("3",)
+    pair = said(usage[2:], basis[2:], {"log_joint": QUICK[:2]})
+    assert pair.factors.differing == ("3",)
 
 
 @pytest.mark.parametrize("family", ["boolean", "ratings"])
@@ -618,10 +646,13 @@ def test_a_misfit_is_said_first():
     nothing = dataclasses.replace(good, explained=0.02, explained_error=0.011)
     nothing = Verdict(nothing, remedies=other)
     assert str(nothing).startswith(
-        "The model explains nothing (2 ± 1 %). Usable in part: predictions do"
+        "The model explains nothing (2 ± 1 %). Usable in part: predictions hold (to within 0.02; "
+        "no better than without factors)"
     )
     assert str(nothing).endswith("Next, fit with model='features'.")
-    assert nothing.predictions.status == "does not hold" and nothing.factors.holds
+    assert nothing.predictions.holds and nothing.factors.holds
+    worse = nothing.changed(explained=-0.03, explained_error=0.011)
+    assert worse.predictions.said == "predictions do not hold (worse than without factors)"
     few = Verdict(dataclasses.replace(good, explained=0.2, explained_error=0.15))
     assert few.sentence.startswith(
         "Reliable: predictions hold (to within 0.02; 20 ± 15 % explained)"

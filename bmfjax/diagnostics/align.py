@@ -16,6 +16,7 @@ Real factors may also change sign in both matrices together: see :func:`align_si
 features of rows may be turned round: see :func:`align_turned`.
 """
 
+import math
 from itertools import combinations
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ from bmfjax.data.errors import InputError
 
 #: Chains of which every group is compared with the others.
 MANY = 8
+#: Share of the chains whose factor is that of the mean of all (`verdict.factors_differ`).
+MOST = 2.0 / 3.0
 
 
 class Alignment(NamedTuple):
@@ -361,6 +364,23 @@ def agreement(usage_means, basis_means):
     sizes = range(1, chains // 2 + 1) if chains <= MANY else [1]
     groups = [list(group) for size in sizes for group in combinations(range(chains), size)]
     return np.min([_alike(usage_means, basis_means, group) for group in groups], 0)
+
+
+def agreements(usage_means, basis_means) -> np.ndarray:
+    """Return `agreement` of all chains, and of the two thirds that are most alike, (2, rank).
+
+    Left out for each factor are the chains in which it is least like that of the others together.
+    """
+    usage_means, basis_means = np.asarray(usage_means, float), np.asarray(basis_means, float)
+    of_all = agreement(usage_means, basis_means)
+    chains = len(usage_means)
+    kept, most = math.ceil(round(MOST * chains, 6)), of_all.copy()
+    if 1 < kept < chains:
+        each = np.array([_alike(usage_means, basis_means, [c]) for c in range(chains)])
+        for k, order in enumerate(np.argsort(-each, 0, kind="stable").T):
+            own = (means[np.sort(order[:kept])][..., [k]] for means in (usage_means, basis_means))
+            most[k] = agreement(*own)[0]
+    return np.stack([of_all, most])
 
 
 def _alike(usage_means, basis_means, group) -> np.ndarray:

@@ -514,7 +514,7 @@ class Ordered(NamedTuple):
     """Draws whose factors are in one order, and how alike each factor is in all chains."""
 
     sites: Mapping  # {name: (chain, draw, ...)}, as `KeptDraws` has them
-    agreement: np.ndarray  # (rank,), of `bmfjax.diagnostics.agreement`
+    agreement: np.ndarray  # (2, rank), of `bmfjax.diagnostics.align.agreements`
     aligned: Alignment | None = None  # of bits and of numbers from 0 to 1
     figures: Mapping = MappingProxyType({})  # further scalars of the fit
 
@@ -677,12 +677,13 @@ class Family:
 
         return make_fit(
             self.class_of(problem), problem, chains, run,
-            draws=found.sites, trace=run.trace(), agreement=found.agreement, judge=judge, own=own,
+            draws=found.sites, trace=run.trace(), agreement=found.agreement[0], judge=judge,
+            own=own,
         )  # fmt: skip
 
 
 def alike(problem: Problem, agreement: np.ndarray | None) -> np.ndarray:
-    """Return the agreement about each factor; where it is not known, all chains agree."""
+    """Return the agreements about each factor; where they are not known, all chains agree."""
     return np.ones(int(problem.rank)) if agreement is None else agreement
 
 

@@ -16,8 +16,8 @@ from bmfjax import models, verdict
 from bmfjax.data import InputError
 from bmfjax.data.anchors import check_bits
 from bmfjax.data.bits import WORD
-from bmfjax.diagnostics import Alignment, Binarized, agreement
-from bmfjax.diagnostics.align import matched
+from bmfjax.diagnostics import Alignment, Binarized
+from bmfjax.diagnostics.align import agreements, matched
 from bmfjax.families.base import (
     FACTORS,
     Chains,
@@ -849,10 +849,10 @@ def _telling(draws: PackedDraws) -> np.ndarray:
 
 
 def agreement_of(aligned) -> np.ndarray:
-    """Return the agreement across chains, one factor at a time: means take 64 times a bit."""
+    """Return the agreements (2, rank), one factor at a time: means take 64 times a bit."""
     draws, rank = (aligned.usage, aligned.basis), aligned.usage.shape[3]
     return np.concatenate(
-        [agreement(*(f.reordered([k]).mean(1) for f in draws)) for k in range(rank)]
+        [agreements(*(f.reordered([k]).mean(1) for f in draws)) for k in range(rank)], 1
     )
 
 

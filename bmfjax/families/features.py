@@ -21,8 +21,7 @@ from scipy.special import expit
 
 from bmfjax.data import BinaryMatrix, InputError, checks
 from bmfjax.data.blocks import blocks
-from bmfjax.diagnostics import agreement
-from bmfjax.diagnostics.align import align_turned
+from bmfjax.diagnostics.align import agreements, align_turned
 from bmfjax.families import memory
 from bmfjax.families.base import (
     FACTORS,
@@ -356,7 +355,7 @@ class Features(Family):
 
     def ordered(self, problem, chains, seen):
         drawn = in_order(problem, seen)
-        return Ordered(drawn, agreement(*(drawn[n].mean(1) for n in FACTORS)))
+        return Ordered(drawn, agreements(*(drawn[n].mean(1) for n in FACTORS)))
 
     def empty(self, problem, found, seen):
         return _used(found.sites).mean((0, 1)) < 0.5

@@ -25,7 +25,8 @@ from scipy.special import expit
 from bmfjax import verdict
 from bmfjax.data import InputError
 from bmfjax.data.blocks import blocks
-from bmfjax.diagnostics import agreement, align_signed
+from bmfjax.diagnostics import align_signed
+from bmfjax.diagnostics.align import agreements
 from bmfjax.families import memory, relevance
 from bmfjax.families.base import (
     FACTORS,
@@ -515,7 +516,7 @@ class Logistic(Family):
 
     def ordered(self, problem, chains, seen):
         drawn = rotated_draws(seen.sites, seen.best)
-        return Ordered(drawn, agreement(*(drawn[n].mean(1) for n in FACTORS)))
+        return Ordered(drawn, agreements(*(drawn[n].mean(1) for n in FACTORS)))
 
     def product_draws(self, problem, drawn):
         usage, basis = super().product_draws(problem, drawn)
@@ -536,7 +537,7 @@ class Logistic(Family):
         if problem.finds_rank:
             approximation, drawn = without_unused(problem.data, approximation, drawn)
         rank = drawn["usage"].shape[-1]
-        agreeing = agreement(*(approximation[f"{n}_mean"][..., :rank] for n in FACTORS))
+        agreeing = agreements(*(approximation[f"{n}_mean"][..., :rank] for n in FACTORS))
 
         def judge(fit):
             judged = verdict.of_starts(
@@ -550,7 +551,7 @@ class Logistic(Family):
             self.class_of(problem), problem, chains, run,
             draws=drawn,
             trace={"elbo": elbo},
-            agreement=agreeing,
+            agreement=agreeing[0],
             judge=judge,
             own={"approximation": approximation},
         )  # fmt: skip

@@ -12,8 +12,8 @@ from bmfjax import models, verdict
 from bmfjax.data import BinaryMatrix, InputError, RealMatrix
 from bmfjax.data.anchors import check_weights
 from bmfjax.data.names import place
-from bmfjax.diagnostics import agreement, align
-from bmfjax.diagnostics.align import apply_permutation
+from bmfjax.diagnostics import align
+from bmfjax.diagnostics.align import agreements, apply_permutation
 from bmfjax.families import memory, relevance
 from bmfjax.families.base import (
     FACTORS,
@@ -208,7 +208,7 @@ class Nonnegative(Family):
             usage, basis = _own_scale(drawn["usage"], drawn["basis"], problem, chains.arguments)
             usage, basis = _ordered(usage, basis, seen.best, problem.num_anchors)
             drawn = drawn | {"usage": usage, "basis": basis}
-        return Ordered(drawn, agreement(drawn["usage"].mean(1), drawn["basis"].mean(1)))
+        return Ordered(drawn, agreements(drawn["usage"].mean(1), drawn["basis"].mean(1)))
 
     def at_the_end(self, problem, chains, run):
         # A learned precision is bounded by its prior, and by the arithmetic.

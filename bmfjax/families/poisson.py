@@ -18,8 +18,8 @@ from bmfjax import models, verdict
 from bmfjax.data import BinaryMatrix, InputError, RealMatrix
 from bmfjax.data.anchors import check_weights
 from bmfjax.data.names import place
-from bmfjax.diagnostics import agreement, align
-from bmfjax.diagnostics.align import apply_permutation
+from bmfjax.diagnostics import align
+from bmfjax.diagnostics.align import agreements, apply_permutation
 from bmfjax.families import memory
 from bmfjax.families.base import (
     Chains,
@@ -350,7 +350,7 @@ class Poisson(Family):
             usage[..., :held] /= unit.astype(usage.dtype)
             basis[..., :held] = problem.anchors.values
         drawn = drawn | {"usage": usage, "basis": basis, "rate": rate}
-        return Ordered(drawn, agreement(usage.mean(1), basis.mean(1)))
+        return Ordered(drawn, agreements(usage.mean(1), basis.mean(1)))
 
 
 # ---- before --------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from bmfjax.data.intake import as_table
 from bmfjax.data.names import names_of_index
 from bmfjax.data.reading.door import holds_lines, is_frame
 from bmfjax.diagnostics import agreement
+from bmfjax.diagnostics.align import agreements
 from bmfjax.families import memory, relevance
 from bmfjax.families.base import (
     Chains,
@@ -696,7 +697,7 @@ class Factorisation(Family):
         drawn = principal_draws(drawn, seen.best, held, number)
         if held:  # bit for bit
             drawn["basis"][..., :held] = problem.anchors.values
-        return Ordered(drawn, agreement(drawn["usage"].mean(1), drawn["basis"].mean(1)))
+        return Ordered(drawn, agreements(drawn["usage"].mean(1), drawn["basis"].mean(1)))
 
     def result(self, problem, chains, run):
         read = {side: own.read for side, own in chains.arguments["sides"].items()}

@@ -13,7 +13,8 @@ from scipy.special import ndtr
 
 from bmfjax import models
 from bmfjax.data import InputError
-from bmfjax.diagnostics import agreement, align
+from bmfjax.diagnostics import align
+from bmfjax.diagnostics.align import agreements
 from bmfjax.families import memory, relevance
 from bmfjax.families.base import (
     FACTORS,
@@ -191,7 +192,7 @@ class Relaxed(TileFamily):
             )
         if "rate" in drawn:
             drawn["rate"] = np.take_along_axis(drawn["rate"], aligned.permutation, -1)
-        agreeing = agreement(aligned.usage.mean(1), aligned.basis.mean(1))
+        agreeing = agreements(aligned.usage.mean(1), aligned.basis.mean(1))
         factors = {"usage": aligned.usage, "basis": aligned.basis}
         return Ordered(drawn | factors, agreeing, aligned)
 

@@ -123,7 +123,7 @@ class TileFit(TilesMixin, ModesMixin, OnesMixin, Fit):
     def _empty(self):
         return ~(self.usage_binary.any(0) & self.basis_binary.any(0))
 
-    def _judged_alone(self, what):
+    def _judged_alone(self, what, agreeing):
         draws = self.usage_draws, self.basis_draws
         # The majority of the draws, for a matrix too large to be formed.
         binary = Binarized(*self.rounded(*(f.mean((0, 1)) for f in draws)), float("nan"))
@@ -134,7 +134,7 @@ class TileFit(TilesMixin, ModesMixin, OnesMixin, Fit):
             "expected_errors": binary.expected_loss,
         }
         found = dataclasses.replace(self, binary=binary, verdict=self.verdict.changed(**figures))
-        return super(TileFit, found)._judged_alone(what)
+        return super(TileFit, found)._judged_alone(what, agreeing)
 
     def _table(self) -> list[dict]:
         u, v = self.usage_binary, self.basis_binary
@@ -260,12 +260,13 @@ def tile_fit(
         np.argsort(-size[problem.num_anchors :], kind="stable"), problem.num_anchors
     )
     usage, basis = (reordered(f, order) for f in (aligned.usage, aligned.basis))
+    agreement = agreement[:, order]
     # Counted on words: observed entries that the Boolean product gets wrong.
     errors = problem.data.count_errors(binary.usage, binary.basis)
 
     def judge(fit):
         judged = verdict.of_chains(
-            fit._mixing, fit._num_chains, errors, fit.agreement, after_warmup(run, trace),
+            fit._mixing, fit._num_chains, errors, agreement, after_warmup(run, trace),
             exact=is_exact(problem, chains), empty=size[order] == 0,
             shared_starts=chains.arguments.get("shared_starts", False),
             given_start=problem.init is not None,
@@ -279,7 +280,7 @@ def tile_fit(
         draws={n: kind._in_order(n, v, order) for n, v in draws.items()}
         | {"usage": usage, "basis": basis},
         trace=trace,
-        agreement=agreement[order],
+        agreement=agreement[0],
         judge=judge,
         binary=binary._replace(usage=binary.usage[:, order], basis=binary.basis[:, order]),
     )  # fmt: skip

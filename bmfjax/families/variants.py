@@ -537,10 +537,10 @@ class HammingFit(RoundedMixin, ModesMixin, ExactLogisticFit):
         """Return the Boolean factors nearest to means of bits."""
         return usage >= 0.5, basis >= 0.5
 
-    def _judged_alone(self, what):
+    def _judged_alone(self, what, agreeing):
         means = (f.mean((0, 1)) for f in (self.usage_draws, self.basis_draws))
         found = dataclasses.replace(self, binary=Binarized(*self.rounded(*means), float("nan")))
-        return super(HammingFit, found)._judged_alone(what)
+        return super(HammingFit, found)._judged_alone(what, agreeing)
 
     def _transform(self, new_rows) -> np.ndarray:
         return usage_by_codes(matched_rows(self, new_rows), self.basis_draws, self.other_draws)
@@ -912,15 +912,16 @@ class Hamming(Variant):
     def result(self, problem, chains, run):
         seen = kept_draws(run)
         found = self.ordered(problem, chains, seen)
-        aligned, agreeing = found.aligned, found.agreement
+        aligned = found.aligned
         others = {n: v for n, v in found.sites.items() if n not in FACTORS}
         order = np.argsort(-aligned.usage.mean().sum(0), kind="stable")
+        agreeing = found.agreement[:, order]
         usage, basis = (f.reordered(order) for f in (aligned.usage, aligned.basis))
         binary = HammingFit.rounded(usage.mean(), basis.mean())
 
         def judge(fit):
             return self.judged(
-                problem, chains, fit._mixing, seen, fit.agreement,
+                problem, chains, fit._mixing, seen, agreeing,
                 tried=what_was_tried(problem, chains, run),
             )  # fmt: skip
 
@@ -929,7 +930,7 @@ class Hamming(Variant):
             draws={n: HammingFit._in_order(n, v, order) for n, v in others.items()}
             | {"usage": usage, "basis": basis},
             trace=run.trace(),
-            agreement=agreeing[order],
+            agreement=agreeing[0],
             judge=judge,
             binary=Binarized(*binary, float("nan")),
         )  # fmt: skip

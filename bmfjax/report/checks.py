@@ -190,7 +190,7 @@ def agreement(
 
 def modes(fit) -> Section | None:
     """Show the modes that chains are in where they disagree; of one mode, where they differ."""
-    if fit.figures.converged:
+    if not fit.figures.chains_differ:
         return None
     found = fit.modes
     if len(found) == 1:

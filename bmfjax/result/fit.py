@@ -27,7 +27,7 @@ from bmfjax.result.exports import ExportsMixin
 from bmfjax.result.predictions import PREDICTED, PredictionsMixin
 from bmfjax.result.stacked import StackingMixin
 from bmfjax.result.stored import StoredMixin
-from bmfjax.verdict import Figures, Mixing, Verdict, mixing, spread
+from bmfjax.verdict import FACTOR_NAMES, Figures, Mixing, Verdict, mixing, spread
 
 
 def _renamed(figures: Figures, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -35,8 +35,7 @@ def _renamed(figures: Figures, names: Mapping[str, str]) -> dict[str, tuple[str,
     if figures.factors_holding is None or not names:
         return {}
     return {
-        what: tuple(names.get(k, k) for k in getattr(figures, what))
-        for what in ("factors_holding", "factors_differing")
+        what: tuple(names.get(k, k) for k in getattr(figures, what) or ()) for what in FACTOR_NAMES
     }
 
 

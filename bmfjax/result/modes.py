@@ -10,7 +10,7 @@ import numpy as np
 
 from bmfjax import verdict
 from bmfjax.data import InputError
-from bmfjax.diagnostics import agreement
+from bmfjax.diagnostics.align import agreements
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior.modes import SAME, Modes, modes_of
 from bmfjax.posterior.packed import chosen_draws
@@ -112,6 +112,7 @@ class ModesMixin:
         usage, basis = (
             chosen_draws(f, chains, draws, order) for f in (self.usage_draws, self.basis_draws)
         )
+        agreeing = agreements(usage.mean(1), basis.mean(1))
         found = dataclasses.replace(
             self,
             settings={**self._settings_of_mode(mode), "mode": f"{mode + 1} of {len(modes)}"},
@@ -123,11 +124,12 @@ class ModesMixin:
                 for n, t in self.trace.items()
                 if n not in OF_REPLICAS
             },
-            agreement=agreement(usage.mean(1), basis.mean(1)),
+            agreement=agreeing[0],
         )
         return found._judged_alone(
             f"One mode of {len(modes)} alone, of weight {modes[mode].weight:.2f} "
-            f"({modes.weighted_by})"
+            f"({modes.weighted_by})",
+            agreeing,
         )
 
     def _settings_of_mode(self, mode: int) -> dict:
@@ -140,14 +142,14 @@ class ModesMixin:
             settings["factor_names"] = {k: name for k, name in names if same[int(k) - 1]}
         return settings
 
-    def _judged_alone(self, what: str) -> Self:
+    def _judged_alone(self, what: str, agreeing: np.ndarray) -> Self:
         """Return a fit of one mode with its own figures, and `what` it is before its verdict."""
         whole = ("log_evidence", "round_trips")
         known = {n: v for n, v in self.figures.known().items() if not n.startswith(whole)}
         known |= {"num_warmup": 0, "thinning": 1, "num_draws": self.usage_draws.shape[1]}
         known |= {"coverage_largest": self.spread.largest, "coverage_mean": self.spread.mean}
         judged = verdict.of_chains(
-            self._mixing, self._num_chains, self.figures.errors, self.agreement, self.trace,
+            self._mixing, self._num_chains, self.figures.errors, agreeing, self.trace,
             exact=self.figures.exact,
             empty=self._empty,
             # The limit itself is not kept with the fit; whether it was reached is.

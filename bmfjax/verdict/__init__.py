@@ -13,7 +13,7 @@ from bmfjax.verdict.entries import (
     spread,
 )
 from bmfjax.verdict.factors import Factors, factors_differ
-from bmfjax.verdict.figures import Figures
+from bmfjax.verdict.figures import FACTOR_NAMES, Figures
 from bmfjax.verdict.judging import (
     AT_BOUND,
     number_agreeing,
@@ -52,6 +52,7 @@ from bmfjax.verdict.remedies import Tried
 __all__ = [
     "AT_BOUND",
     "ESS_PER_CHAIN",
+    "FACTOR_NAMES",
     "MAX_LINES",
     "NUM_DRAWS",
     "NUM_ENTRIES",

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 NAN = float("nan")
+#: Figures that are names of factors.
+FACTOR_NAMES = ("factors_holding", "factors_of_most", "factors_differing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +59,9 @@ class Figures:
     calibration_error, calibration_by_chance : float
         Mean distance of probabilities and shares of ones, and what it stays below in 95 % of cases
         if the probabilities are true.
-    factors_holding, factors_differing : tuple of str
-        Names of the factors that all chains found, and of those that they did not; empty ones are
-        in neither.
+    factors_holding, factors_of_most, factors_differing : tuple of str
+        Names of the factors that two thirds of the chains found, or more, of those among them that
+        not all did, and of the others; empty ones are in none.
     rhat : float
         The worst R-hat of those that count.
     rhat_product, ess_product, rhat_product_worst : float
@@ -138,6 +140,7 @@ class Figures:
     calibration_error: float | None = None
     calibration_by_chance: float | None = None
     factors_holding: tuple[str, ...] | None = None
+    factors_of_most: tuple[str, ...] | None = None
     factors_differing: tuple[str, ...] | None = None
     elbo: float | None = None
     elbo_spread: float | None = None
@@ -196,6 +199,11 @@ class Figures:
         """Whether chains began alike, by a start that was given or that they share."""
         return bool(self.shared_starts or self.given_start)
 
+    @property
+    def chains_differ(self) -> bool:
+        """Whether chains differ in what they say, so that there may be modes to look at."""
+        return not self.converged or bool(self.factors_of_most)
+
     def get(self, name: str) -> float:
         """Return a figure by its name, NaN where the fit does not have it."""
         value = getattr(self, name)
@@ -227,7 +235,7 @@ class Figures:
         old = sorted(n for n in stored if n.startswith("factors_agreeing_"))
         if layers := found.get("layers_agreeing") or [stored[n] for n in old]:
             found["layers_agreeing"] = tuple(layers)
-        for name in ("factors_holding", "factors_differing", "stacking_weights"):
+        for name in (*FACTOR_NAMES, "stacking_weights"):
             if name in found:
                 found[name] = tuple(found[name])
         return cls(**found)

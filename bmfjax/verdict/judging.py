@@ -16,10 +16,11 @@ import numpy as np
 from bmfjax.diagnostics import ess_bulk, share_agreeing, split_rhat
 from bmfjax.infer import round_trips
 from bmfjax.kernels.sgmcmc.step_size import ENOUGH
+from bmfjax.posterior.modes import SAME
 from bmfjax.variational.settling import WINDOW
 from bmfjax.verdict.entries import Mixing
 from bmfjax.verdict.factors import factors_differ
-from bmfjax.verdict.figures import NAN, Figures
+from bmfjax.verdict.figures import FACTOR_NAMES, NAN, Figures
 from bmfjax.verdict.part import WIDE, unfinished
 from bmfjax.verdict.record import Verdict, agrees, has_wrong_spread
 from bmfjax.verdict.remedies import (
@@ -33,8 +34,6 @@ from bmfjax.verdict.remedies import (
 
 #: From this probability of the most factors that were allowed, there may be more.
 AT_BOUND = 0.05
-#: Likeness of a factor's tile in a chain and in the others from which on it is the same factor.
-SAME = 0.8
 _NO_WINDOWS = MappingProxyType({})
 
 
@@ -115,9 +114,10 @@ def of_chains(
 ) -> Verdict:  # fmt: skip
     """Judge chains over nonnegative factors.
 
-    `errors` counts the observed entries that the Boolean product gets wrong, `agreeing` (rank,) is
-    the tile similarity across chains, `empty` (rank,) tells which factors have no tile when they
-    are rounded (None: none are rounded), and `trace` holds (chain, step) without the warm-up:
+    `errors` counts the observed entries that the Boolean product gets wrong, `agreeing` (2, rank)
+    is the tile similarity across all chains, and across the two thirds most alike, or (rank,) the
+    first alone, `empty` (rank,) tells which factors have no tile when they are rounded (None: none
+    are rounded), and `trace` holds (chain, step) without the warm-up:
     `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`,
     `noise_share`, the number of factors `rank`, `replica`, of which the figures hold the
     `round_trips`, and `dispersion_2` and so on of layers above the first.
@@ -426,19 +426,20 @@ def _of_factors(agreeing, empty, chains) -> dict:
 
     Empty factors explain nothing, and whatever chains have there says nothing against them.
     """
-    agreeing = np.asarray(agreeing, float)
+    agreeing, of_most = np.atleast_2d(np.asarray(agreeing, float))[[0, -1]]
     counted = np.ones(len(agreeing), bool) if empty is None else ~np.asarray(empty, bool)
     full = agreeing[counted]
     found = {} if empty is None else {"factors_empty": int((~counted).sum())}
     if chains == 1:
         return found | {"factors_agreeing": NAN}
-    holds = agreeing >= SAME
+    of_all = agreeing >= SAME
+    most = ~of_all & (of_most >= SAME)
     # Where all are empty there is none to differ in.
     found["factors_agreeing"] = float(share_agreeing(full, SAME)) if len(full) else 1.0
     if empty is not None:
-        found["factors_found"] = int(holds[counted].sum())
-    for name, which in (("holding", counted & holds), ("differing", counted & ~holds)):
-        found[f"factors_{name}"] = tuple(str(k + 1) for k in np.flatnonzero(which))
+        found["factors_found"] = int(of_all[counted].sum())
+    for name, which in zip(FACTOR_NAMES, (of_all | most, most, ~of_all & ~most), strict=True):
+        found[name] = tuple(str(k + 1) for k in np.flatnonzero(counted & which))
     return found
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from bmfjax.diagnostics.align import MOST
 from bmfjax.specs.run import ACCURATE, SLIGHT
 from bmfjax.verdict.figures import NAN, Figures
 
@@ -26,12 +27,13 @@ class Bounds(NamedTuple):
     apart: float  # between the predictions of some chains and those of the others
     error: float  # of predictions, by Monte Carlo
     off: float  # of probabilities on average, surely: their error beyond what chance gives
+    found: float  # share of the chains that found a factor, at least
 
 
 #: By which a part holds, and by which a run of an exact sampler ends and is reliable. The mean of
 #: four chains of which one or two are 0.2 from the others has a standard error of about 0.05.
-WIDE = Bounds(RHAT_USABLE, ESS_PER_CHAIN / 2, 4.0 * ACCURATE, 2.0 * ACCURATE, SLIGHT)
-TIGHT = Bounds(RHAT_GOOD, ESS_PER_CHAIN, ACCURATE, ACCURATE, 0.0)
+WIDE = Bounds(RHAT_USABLE, ESS_PER_CHAIN / 2, 4.0 * ACCURATE, 2.0 * ACCURATE, SLIGHT, MOST)
+TIGHT = Bounds(RHAT_GOOD, ESS_PER_CHAIN, ACCURATE, ACCURATE, 0.0, 1.0)
 #: How slow the log joint density of factors that all chains found may be. An R-hat of 1.2, of
 #: halves of chains, goes with 4.5 effective draws a chain (Vats and Knudson 2021). With fewer draws
 #: R-hat itself is by chance.

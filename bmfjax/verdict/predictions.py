@@ -62,24 +62,29 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
     within = moved + figures.get("mc_error")
     share = figures.get("explained")
     told = [] if math.isnan(share) else [f"{_percent(figures)} explained"]
-    status, wrong = Holds.NOT_YET, misfit(figures)
-    if figures.num_chains == 1:
-        said = "predictions " + _in_brackets(["not compared", *told])
-    elif not predictions_agree(figures):
+    nothing, wrong = explains(figures) == "nothing", misfit(figures)
+    if nothing:
+        # Such predictions may be true, as those of a model without factors are.
+        told = ["no better than without factors"]
+    status = Holds.NOT_YET
+    if figures.num_chains != 1 and not predictions_agree(figures):
         # What chains say that have not come together is not what the model says.
-        apart, wrong = _are_apart(figures) and not unfinished(figures), None
+        apart = _are_apart(figures) and not unfinished(figures)
         status = Holds.NO if apart else status
         said = f"predictions do not hold{'' if apart else ' yet'} ({_apart(figures)})"
-    elif wrong is None:
-        off = misfit(figures, TIGHT) or []
-        status, remedy = Holds.HOLDS, other_model if off else ""
+    elif wrong:
+        status, remedy, said = Holds.NO, other_model, f"predictions do not hold ({wrong})"
+    elif figures.num_chains == 1:
+        said = "predictions " + _in_brackets(["not compared", *told])
+    else:
+        off = misfit(figures, TIGHT)
         if off and too_few(figures.get("calibration_by_chance")):
-            off, remedy = ["too few entries to tell calibration"], ""
+            off, nothing_to_mend = "too few entries to tell calibration", not nothing
+        else:
+            nothing_to_mend = not (off or nothing)
+        status, remedy = Holds.HOLDS, "" if nothing_to_mend else other_model
         known = [] if math.isnan(within) else [f"to within {max(within, 0.01):.2f}"]
-        said = f"predictions hold {_in_brackets([*known, *told, *off])}".rstrip()
-    if wrong is not None:
-        status, remedy = Holds.NO, other_model
-        said = f"predictions do not hold {_in_brackets(wrong)}".rstrip()
+        said = f"predictions hold {_in_brackets([*known, *told, *filter(None, [off])])}".rstrip()
     return Predictions(
         status=status,
         said=said,
@@ -114,31 +119,35 @@ def predictions_agree(figures: Figures, bounds: Bounds = WIDE) -> bool:
     return bool(agree and mixed(figures, _scalars(figures), bounds))
 
 
-def misfit(figures: Figures, bounds: Bounds = WIDE) -> list[str] | None:
-    """Say why entries left out do not follow the predictions; None where they do.
+def misfit(figures: Figures, bounds: Bounds = WIDE) -> str:
+    """Say why entries left out do not follow the predictions; nothing where they do.
 
-    Probabilities may surely be off by as much as `bounds` say. That a model explains nothing is
-    said first, and not again.
+    Probabilities may surely be off by as much as `bounds` say. How much a model explains is
+    another question: rates of columns are true on average, and explain nothing (Murphy 1973;
+    Gneiting, Balabdaoui and Raftery 2007). Predictions surely worse than these are not true of
+    some columns, however they are on average.
 
     Examples
     --------
     >>> found = Figures(calibration_error=0.04, calibration_by_chance=0.02)
-    >>> misfit(found)
-    >>> misfit(found, TIGHT)
-    ['probabilities off by 0.04 on average']
+    >>> misfit(found), misfit(found, TIGHT)
+    ('', 'probabilities off by 0.04 on average')
+    >>> misfit(Figures(explained=-0.05, explained_error=0.02))
+    'worse than without factors'
     """
     off = figures.get("calibration_error"), figures.get("calibration_by_chance")
     if not is_calibrated(*off, bounds.off):
-        return [f"probabilities off by {figures.calibration_error:.2f} on average"]
-    return [] if _explains(figures) == "nothing" else None
+        return f"probabilities off by {figures.calibration_error:.2f} on average"
+    worse = figures.get("explained") + 2.0 * figures.get("explained_error") < 0.0
+    return "worse than without factors" if worse else ""
 
 
-def _explains(figures: Figures) -> str:
+def explains(figures: Figures) -> str:
     """Say how much is explained, where it is "nothing" or "little"; and that is sure.
 
     Examples
     --------
-    >>> [_explains(Figures(explained=0.02, explained_error=e)) for e in (0.005, 0.015, 0.1)]
+    >>> [explains(Figures(explained=0.02, explained_error=e)) for e in (0.005, 0.015, 0.1)]
     ['little', 'nothing', '']
     """
     share, error = figures.get("explained"), figures.get("explained_error")
@@ -154,7 +163,7 @@ def _percent(figures: Figures) -> str:
 
 
 def _lead(figures: Figures) -> str:
-    how = _explains(figures)
+    how = explains(figures)
     if unfinished(figures) or not how:
         return ""
     # Where chains are apart that is said of their mean, and not yet of the model.

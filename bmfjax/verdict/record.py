@@ -21,7 +21,13 @@ from bmfjax.verdict.factors import Factors, factors_agree, of_factors
 from bmfjax.verdict.figures import Figures
 from bmfjax.verdict.number import Number, number_agrees, of_number
 from bmfjax.verdict.part import TIGHT, WIDE, Bounds, Holds, Part
-from bmfjax.verdict.predictions import Predictions, misfit, of_predictions, predictions_agree
+from bmfjax.verdict.predictions import (
+    Predictions,
+    explains,
+    misfit,
+    of_predictions,
+    predictions_agree,
+)
 
 #: Above this share of coordinates at a bound the spread of IASG says little.
 MANY_CLAMPED = 0.2
@@ -32,7 +38,8 @@ class Status(StrEnum):
 
     RELIABLE = "reliable"  # all parts hold, by an exact sampler and chains of several starts
     USABLE = "usable"  # all hold, by chains that nearly agree, of one start, or an approximation
-    IN_PART = "in part"  # predictions or most factors hold, or an approximation has a wrong spread
+    IN_PART = "in part"  # predictions or most factors hold, the model explains nothing, or an
+    # approximation has a wrong spread
     UNCHECKED = "unchecked"  # one chain, which nothing is compared with
     UNRELIABLE = "unreliable"  # neither predictions nor factors hold
 
@@ -284,14 +291,18 @@ def status_of(figures: Figures) -> Status:
     predictions, factors = of_predictions(figures), of_factors(figures)
     number = of_number(figures)
     found = [predictions] + [factors] * factors.counts + [number] * (not number.given)
-    if not all(part.holds for part in found):
-        # A number that is right says nothing where nothing else is.
-        most = factors.status is not Holds.NOT_YET and figures.factors_agreeing > 0.5
-        none_is_there = figures.factors_holding == () and not figures.factors_differing
-        most = factors.counts and most and not none_is_there
-        return Status.IN_PART if predictions.holds or most else Status.UNRELIABLE
+    nothing = explains(figures) == "nothing"
+    if nothing or not all(part.holds for part in found):
+        # A number that is right says nothing where nothing else is, and nor do predictions that
+        # are those of a model without factors.
+        most = figures.factors_agreeing > 0.5
+        if figures.factors_differing is not None:
+            most = len(factors.holding) > len(factors.differing)
+        most = factors.counts and most and factors.status is not Holds.NOT_YET
+        told = predictions.holds and not nothing
+        return Status.IN_PART if told or most else Status.UNRELIABLE
     if figures.exact:
-        sure = agrees(figures, TIGHT) and misfit(figures, TIGHT) is None
+        sure = agrees(figures, TIGHT) and not misfit(figures, TIGHT)
         sure = sure and not figures.is_of_one_start
         return Status.RELIABLE if sure else Status.USABLE
     return Status.IN_PART if has_wrong_spread(figures) else Status.USABLE

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bmfjax.data.errors import InputError
-from bmfjax.diagnostics.align import agreement, share_agreeing
+from bmfjax.diagnostics.align import agreement, agreements, share_agreeing
 
 
 def test_it_is_the_cosine_of_the_outer_products():
@@ -65,3 +65,17 @@ def test_share():
 def test_shapes_must_belong_together():
     with pytest.raises(InputError, match="same chains"):
         agreement(np.ones((2, 3, 2)), np.ones((1, 3, 2)))
+
+
+def test_two_thirds_of_the_chains_are_those_most_alike_of_each_factor():
+    """Of three chains two, of six four; where all agree nothing is left out."""
+    rng = np.random.default_rng(4)
+    for chains, kept in ((3, [1, 2]), (6, [1, 2, 3, 5])):
+        usage, basis = rng.random((2, chains, 8, 2))
+        usage[kept, :, 0], basis[kept, :, 0] = usage[1, :, 0], basis[1, :, 0]
+        of_all, most = agreements(usage, basis)
+        np.testing.assert_array_equal(of_all, agreement(usage, basis))
+        assert most[0] == pytest.approx(1.0) and of_all[0] < 0.95
+    pair = rng.random((2, 2, 8, 2))
+    np.testing.assert_array_equal(*agreements(*pair))
+    assert np.isnan(agreements(*pair[:, :1])).all()
