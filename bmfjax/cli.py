@@ -1097,13 +1097,13 @@ def _load(options, source, kind, share_of=None):
     """Read a source as one kind of data, by the options of `_add_reading`."""
     from bmfjax.data import BinaryMatrix, Ratings, load, load_ratings, load_real
     from bmfjax.data.datasets import dataset_names
-    from bmfjax.data.io.formats import NO_TEXTS, OF_BITS
+    from bmfjax.data.io.formats import OF_BITS, is_text
     from bmfjax.data.io.load import load_share
 
     given = {name: getattr(options, name) for name in _READING}
     beside = ("anchors", "row_attributes", "column_attributes")
-    is_text = Path(source).suffix.lower() not in NO_TEXTS and source not in dataset_names()
-    if not is_text and any(getattr(options, name, None) for name in beside):
+    reads_text = is_text(Path(source).suffix.lower()) and source not in dataset_names()
+    if not reads_text and any(getattr(options, name, None) for name in beside):
         given |= {"decimal": "auto", "encoding": None}  # which are of those files
     if kind is BinaryMatrix:
         return load(source, **given) if share_of is None else load_share(source, share_of, **given)

@@ -10,7 +10,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from bmfjax.data import BinaryMatrix, InputError, RealMatrix, load, load_real
+from bmfjax.data import BinaryMatrix, InputError, RealMatrix, load, load_ratings, load_real
 from bmfjax.data.io.formats import BINARY, READERS, REAL, Reader
 
 NAN = np.nan
@@ -477,8 +477,11 @@ def test_a_new_format_is_one_row_of_the_table(tmp_path, monkeypatch):
     assert load(path).num_ones == 3 and load(path, binarize=0).name == "m"
     with pytest.raises(InputError, match="missing means nothing"):
         load(path, missing="?")
-    with pytest.raises(InputError, match=r"the ending '\.eye', which is not known; give one of"):
-        load_real(path)
+    for read in (load_real, load_ratings):
+        with pytest.raises(
+            InputError, match=r"the ending '\.eye', of which no .* data are read; g"
+        ):
+            read(path)
     path.write_text("three")
     with pytest.raises(InputError, match=r"m\.eye cannot be read as \.eye"):
         load(path)

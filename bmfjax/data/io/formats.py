@@ -431,12 +431,17 @@ READERS = {
         RATINGS: Reader(_read_parquet, (*_COLUMNS, "layout", "duplicates", "scale")),
     },
 }  # fmt: skip
-#: What has these endings is no text.
-NO_TEXTS = frozenset([".npz", ".npy", ".mtx", ".h5ad", ".h5mu", ".zarr", ".parquet"])
 #: What has these endings is a folder.
 FOLDERS = (".zarr",)
 #: Ratings come as text under any ending that is no other format.
 ANY_ENDING = {RATINGS: Reader(_read_text, (*_TEXT, "duplicates", "scale", *_GIVEN))}
+
+
+def is_text(ending: str) -> bool:
+    """Tell whether files of this ending are texts, whose readers take an encoding."""
+    return any("encoding" in r.options for r in READERS.get(ending, ANY_ENDING).values())
+
+
 #: The options of all readers.
 OPTIONS = tuple(
     dict.fromkeys(

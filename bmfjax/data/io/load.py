@@ -13,7 +13,7 @@ from pathlib import Path
 from bmfjax.data.datasets import dataset_file, dataset_names
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.files import opened_npz, reading
-from bmfjax.data.io.formats import ANY_ENDING, FOLDERS, NO_TEXTS, OF_BITS, OPTIONS, READERS
+from bmfjax.data.io.formats import ANY_ENDING, FOLDERS, OF_BITS, OPTIONS, READERS, is_text
 from bmfjax.data.io.npz import read_truth
 from bmfjax.data.names import title_of
 from bmfjax.data.reading.annotated import is_annotated
@@ -321,11 +321,12 @@ def _reader(kind, path):
     ending = path.suffix.lower()
     if ending == ".gz" and path.with_suffix("").suffix.lower() in (".csv", ".tsv", ".basket"):
         ending = path.with_suffix("").suffix.lower()
-    row = READERS.get(ending, {}) if ending in NO_TEXTS else ANY_ENDING | READERS.get(ending, {})
+    row = (ANY_ENDING if is_text(ending) else {}) | READERS.get(ending, {})
     if kind not in row:
-        is_text = ending not in NO_TEXTS
-        why = "which is not known" if is_text else f"of which no {kind} data are read"
-        more = "; if it holds ratings, say model='pmf' (--model pmf)" if is_text else ""
+        why, more = f"of which no {kind} data are read", ""
+        if is_text(ending):
+            why = "which is not known"
+            more = "; if it holds ratings, say model='pmf' (--model pmf)"
         raise InputError(
             f"{path} has the ending {path.suffix!r}, {why}; give one of {' '.join(_endings(kind))}"
             f"{more}"
