@@ -1,0 +1,100 @@
+"""What holds of the OrMachine on the kinds of data of its paper, beside the model of features?
+
+Rukat, Holmes, Titsias, Yau (2017) show digits of MNIST, single cells and tumours by pathways. Here
+are sub-samples: rows are drawn at random, and of the digits every other pixel both ways. A tenth of
+the entries is hidden. Each model is fitted at rank 8 for the same time;
+`predictions`, `factors` and `number` are the three parts of the verdict, and the log score is that
+of the hidden entries.
+
+    python benchmarks/papers/rukat_data.py --data FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import bmfjax
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.agreement.long_matrix import HIDDEN, column_probability, log_score
+from benchmarks.device import parse
+from benchmarks.record import write_record
+
+SETS = {
+    "MNIST": "mnist-test-bin.npz",
+    "single cells": "immune-559cells.npz",
+    "tumours": "pancan-pathways-8098x66.npz",
+}
+MODELS, RANK, SIDE = ("ormachine", "features"), 8, 28
+
+
+def matrix_of(name: str, options) -> np.ndarray:
+    """Return some of the rows of a matrix, and of a picture a quarter of the pixels."""
+    (path,) = options.data.rglob(SETS[name])
+    values = bmfjax.load(path).dense(missing=np.nan)
+    if name == "MNIST":
+        values = values.reshape(-1, SIDE, SIDE)[:, ::2, ::2].reshape(len(values), -1)
+    r = np.random.default_rng(options.seed)
+    values = values[np.sort(r.choice(len(values), min(options.rows, len(values)), replace=False))]
+    varies = (np.nanmin(values, 0) == 0) & (np.nanmax(values, 0) == 1)
+    values = values[:, varies]
+    most = min(options.columns, values.shape[1])
+    return values[:, np.sort(r.choice(values.shape[1], most, replace=False))]
+
+
+def fitted(values, hidden, model: str, options) -> dict:
+    """Fit, and say what holds and how well hidden entries are predicted."""
+    began = time.process_time()
+    fit = bmfjax.fit(
+        np.where(hidden, np.nan, values), RANK, model=model, seed=options.seed, progress=False,
+        max_time=options.max_time,
+    )  # fmt: skip
+    probability = fit.predict_cells(*np.nonzero(hidden), "probability", noisy=True)
+    verdict, rhat = fit.verdict, fit.figures.rhat
+    return {
+        "status": verdict.status,
+        **{n: getattr(verdict, n).status for n in ("predictions", "factors", "number")},
+        "verdict": str(verdict),
+        "rhat": None if rhat is None else round(float(rhat), 3),
+        "factors_agreeing": round(float(fit.figures.factors_agreeing), 2),
+        "log_score": round(log_score(probability, values[hidden]), 4),
+        "processor_seconds": round(time.process_time() - began, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the matrices")
+    parser.add_argument("--rows", type=int, default=500)
+    parser.add_argument("--columns", type=int, default=200)
+    parser.add_argument("--max-time", type=float, default=60.0, help="seconds of a fit")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    chosen = {n: getattr(options, n) for n in ("rows", "columns", "max_time", "seed")}
+    figures = chosen | {"rank": RANK, "sets": {}}
+    for name in SETS:
+        values = matrix_of(name, options)
+        missing = np.isnan(values)
+        hidden = ~missing & (np.random.default_rng(options.seed).random(values.shape) < HIDDEN)
+        columns = column_probability(np.where(missing, 0, values), hidden, missing)
+        figures["sets"][name] = {
+            "shape": list(values.shape),
+            "log_score_columns": round(log_score(columns, values[hidden]), 4),
+        }
+        for model in MODELS:
+            figures["sets"][name][model] = fitted(values, hidden, model, options)
+            print(name, model, figures["sets"][name][model], flush=True)
+            # What has been found stays if the rest is cut off.
+            path = write_record("rukat_data", figures, options.output)
+    print(path)
+
+
+if __name__ == "__main__":
+    main()

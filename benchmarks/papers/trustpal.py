@@ -1,0 +1,108 @@
+"""What does TrustPal find inside the search, as published, and after it?
+
+TrustPal (Hess, Piatkowski, Morik 2018) is the search of PanPal with a test in it: of the tiles at
+each pair of thresholds only those count that noise alone hardly holds (a false discovery rate of
+5 %), the cost is that of what is kept, and the rank is raised as long as at most one factor is left
+without a tile that is kept. `inside` does so, and `after` tests the tiles that PanPal returns
+(`bmfjax.optimize.trusted`). Both with PanPal's objective as published, and with a pull to 0 and 1
+that grows and free ones (`panpal_pull.py`), on matrices of Gonsior (2019). Wrong entries are beside
+the noise-free matrix.
+
+    python benchmarks/papers/trustpal.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+import bmfjax
+from bmfjax.optimize import tiling, trusted
+from bmfjax.optimize.palm import Factors, arrays_of, matrix_of, minimise, palm
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.agreement.relaxed_starts import KINDS
+from benchmarks.device import parse
+from benchmarks.papers.panpal_pull import MAX_STEPS, TOLERANCE, WAYS, pulled
+from benchmarks.record import write_record
+
+SIZE, RANK, STEP, MOST = 512, 30, 10, 60
+WAYS_HERE = ("as published", "a pull that grows, ones free")
+MATRICES = ("8x8 clean", "8x8 noisy", "dense clean")
+
+
+def cuts_of(relaxed: Factors):
+    """Yield the Boolean factors of every pair of thresholds."""
+    for usage, basis in itertools.product(*(tiling._distinct(np.asarray(f)) for f in relaxed)):
+        used = usage[1].any(axis=0) & basis[1].any(axis=0)
+        yield usage[1][:, used], basis[1][:, used]
+
+
+def searched(way: str, data, test, seed: int):
+    """Raise the rank as PanPal does; `test` returns the tiles of a pair that count."""
+    ones, counted = arrays_of(data)
+    smooth, weight = WAYS[way]
+    optimiser, matrix = palm(smooth, pulled(weight)), matrix_of(ones, counted)
+    key = random.key(seed)
+    factors = Factors(*(jnp.zeros((1, size, 0)) for size in data.shape))
+    for rank in range(STEP, MOST + STEP, STEP):
+        key, key_new = random.split(key)
+        factors = tiling._widened(key_new, factors, rank)
+        start = Factors(*(f[0] for f in factors))
+        found = minimise(
+            optimiser, start, matrix, max_steps=MAX_STEPS, tolerance=TOLERANCE, window=500
+        ).factors
+        factors = Factors(*(f[None] for f in found))
+        kept = (test(*cut) for cut in cuts_of(found))
+        best = min(kept, key=lambda tiles: tiling._errors_and_ones(*tiles, ones, counted))
+        real = (best[0].sum(axis=0) > 1) & (best[1].sum(axis=0) > 1)
+        if rank - real.sum() > 1:
+            break
+    return best, rank
+
+
+def row_of(tiles, made, rank: int, began: float) -> dict:
+    usage, basis = tiles
+    product = usage.astype(int) @ basis.astype(int).T > 0
+    return {
+        "rank_reached": rank,
+        "tiles": usage.shape[1],
+        "wrong": int((product != made.clean).sum()),
+        "processor_seconds": round(time.process_time() - began, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    figures = {"size": SIZE, "rank": RANK, "seed": options.seed, "matrices": {}}
+    for name in MATRICES:
+        made = bmfjax.generate_tiles(SIZE, SIZE, RANK, seed=options.seed, **KINDS[name])
+        rows = figures["matrices"][name] = {"ones": int(made.clean.sum()), "ways": {}}
+        for way in WAYS_HERE:
+            began = time.process_time()
+            tiles, rank = searched(way, made.data, lambda *cut: cut, options.seed)
+            found = rows["ways"][way] = {"no test": row_of(tiles, made, rank, began)}
+            kept = trusted(tiles, made.data)[:2]
+            found["after"] = row_of(kept, made, rank, began)
+            began = time.process_time()
+            tiles, rank = searched(
+                way, made.data, lambda *cut, of=made.data: trusted(cut, of)[:2], options.seed
+            )
+            found["inside"] = row_of(tiles, made, rank, began)
+            print(name, way, found, flush=True)
+    print(write_record("trustpal", figures, options.output))
+
+
+if __name__ == "__main__":
+    main()
