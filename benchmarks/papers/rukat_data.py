@@ -1,4 +1,6 @@
-"""What holds of the OrMachine on the kinds of data of its paper, beside the model of features?
+"""What holds of the OrMachine on the data of its paper?
+
+Beside it is the model of features.
 
 Rukat, Holmes, Titsias, Yau (2017) show digits of MNIST, single cells and tumours by pathways. Here
 are sub-samples: rows are drawn at random, and of the digits every other pixel both ways. A tenth of
@@ -24,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.agreement.long_matrix import HIDDEN, column_probability, log_score
 from benchmarks.device import parse
+from benchmarks.form import Records, figures, number, page, settings_of, table
 from benchmarks.record import write_record
 
 SETS = {
@@ -58,14 +61,44 @@ def fitted(values, hidden, model: str, options) -> dict:
     probability = fit.predict_cells(*np.nonzero(hidden), "probability", noisy=True)
     verdict, rhat = fit.verdict, fit.figures.rhat
     return {
-        "status": verdict.status,
-        **{n: getattr(verdict, n).status for n in ("predictions", "factors", "number")},
+        "status": verdict.status.value,
+        **{n: getattr(verdict, n).status.value for n in ("predictions", "factors", "number")},
         "verdict": str(verdict),
         "rhat": None if rhat is None else round(float(rhat), 3),
         "factors_agreeing": round(float(fit.figures.factors_agreeing), 2),
         "log_score": round(log_score(probability, values[hidden]), 4),
         "processor_seconds": round(time.process_time() - began, 1),
     }
+
+
+@page(__doc__)
+def tables(records: Records):
+    found = figures(records, "rukat_data")
+    yield (
+        "Sub-samples with a tenth of the entries hidden: mean log probability of these, and the "
+        "parts of the verdict. `columns` is the share of ones of each column."
+    )
+    yield settings_of(found)
+    yield table(
+        ["data", "shape", "model", "log score", "columns", "R-hat", "factors found by all",
+         "predictions", "factors", "number", "processor seconds"],
+        [
+            [
+                name, " x ".join(map(str, case["shape"])), model,
+                number(case[model]["log_score"], 3), number(case["log_score_columns"], 3),
+                number(case[model]["rhat"], 2), number(case[model]["factors_agreeing"], 2),
+                *(case[model][n] for n in ("predictions", "factors", "number")),
+                number(case[model]["processor_seconds"], 0),
+            ]
+            for name, case in found.get("sets", {}).items()
+            for model in MODELS
+            if model in case
+        ],
+    )  # fmt: skip
+    for name, case in found.get("sets", {}).items():
+        for model in MODELS:
+            if model in case:
+                yield f"* {name}, {model}: {case[model]['verdict']}"
 
 
 def main() -> None:
@@ -78,21 +111,21 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     options = parse(parser)
     chosen = {n: getattr(options, n) for n in ("rows", "columns", "max_time", "seed")}
-    figures = chosen | {"rank": RANK, "sets": {}}
+    kept = chosen | {"rank": RANK, "sets": {}}
     for name in SETS:
         values = matrix_of(name, options)
         missing = np.isnan(values)
         hidden = ~missing & (np.random.default_rng(options.seed).random(values.shape) < HIDDEN)
         columns = column_probability(np.where(missing, 0, values), hidden, missing)
-        figures["sets"][name] = {
+        kept["sets"][name] = {
             "shape": list(values.shape),
             "log_score_columns": round(log_score(columns, values[hidden]), 4),
         }
         for model in MODELS:
-            figures["sets"][name][model] = fitted(values, hidden, model, options)
-            print(name, model, figures["sets"][name][model], flush=True)
+            kept["sets"][name][model] = fitted(values, hidden, model, options)
+            print(name, model, kept["sets"][name][model], flush=True)
             # What has been found stays if the rest is cut off.
-            path = write_record("rukat_data", figures, options.output)
+            path = write_record("rukat_data", kept, options.output)
     print(path)
 
 
