@@ -199,4 +199,5 @@ def load_anchors(path, **how) -> pd.DataFrame:
                 "leave what is not known blank"
             )
     values = dict(enumerate(column.values for column in columns))
-    return pd.DataFrame(values, names).set_axis([column.name for column in columns], axis=1)
+    table, named = pd.DataFrame(values, names), [column.name for column in columns]
+    return table if named == list(map(str, range(len(named)))) else table.set_axis(named, axis=1)

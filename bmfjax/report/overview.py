@@ -203,9 +203,10 @@ def draw_panels(panels, fit, drawn: Picture) -> None:
     for axes, of in zip(panels, PANELS, strict=True):
         _draw(axes, fit, drawn, of, left=axes is panels[0])
     if drawn.labels is not None:
+        named = f" ({name})" if (name := _label_name(fit.data)) else ""
         panels[0].figure.legend(
             loc="outside upper left", fontsize=10, title="Rows at the left edge have the colour of "
-            "their label:", title_fontsize=9.5, **_legend(fit, 140),
+            f"their label{named}:", title_fontsize=9.5, **_legend(fit, 140),
         )  # fmt: skip
 
 
@@ -214,7 +215,8 @@ def draw_panel(axes, fit, drawn: Picture, of: str) -> None:
     _draw(axes, fit, drawn, of, left=True)
     if drawn.labels is not None:
         axes.legend(
-            loc="upper left", bbox_to_anchor=(1.02, 1.0), fontsize=8.5, **_legend(fit, 0),
+            loc="upper left", bbox_to_anchor=(1.02, 1.0), fontsize=8.5,
+            title=_label_name(fit.data), title_fontsize=8.5, **_legend(fit, 0),
         )  # fmt: skip
 
 
@@ -271,6 +273,11 @@ def _kinds(missing: bool):
     norm = BoundaryNorm(np.arange(len(names) + 1) - 0.5, len(names))
     ticks = {"ticks": range(len(names)), "format": lambda place, _: names[int(place)]}
     return ScalarMappable(norm, colours), ticks
+
+
+def _label_name(data) -> str:
+    """Return the names of the columns that label the rows; "" where there are none."""
+    return " / ".join(map(plain, data.reading.labels))
 
 
 def _shown_labels(fit) -> int:

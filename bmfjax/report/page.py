@@ -83,7 +83,8 @@ def render(fit) -> str:
         sections=[section for section in sections if section is not None],
         words=page.words,
         query=page.query,
-        settings=_flat(fit.settings) + list(fit.versions.items()),
+        settings=_flat(fit.settings | {"thinning": fit.figures.thinning})
+        + list(fit.versions.items()),
     )
 
 

@@ -137,6 +137,10 @@ def test_a_file_says_the_same(tmp_path):
     np.testing.assert_array_equal(read_anchors(found, COLUMNS).values, EXPECTED)
     TABLE.to_csv(path.with_suffix(".tsv"), sep="\t", na_rep="NA")
     pd.testing.assert_frame_equal(load_anchors(path.with_suffix(".tsv")), found[::-1])
+    TABLE.set_axis(range(TABLE.shape[1]), axis=1).to_csv(path)  # a mere count
+    counted = read_anchors(load_anchors(path), COLUMNS, rank=4)
+    assert counted.names == tuple(f"anchor {k + 1}" for k in range(TABLE.shape[1]))
+    np.testing.assert_array_equal(counted.values, EXPECTED)
 
 
 @pytest.mark.parametrize("data", ["m.csv", "m.npz"])

@@ -166,6 +166,12 @@ def test_settings_and_fingerprint_are_told(fit, text):
     assert fit.versions["jax"] in text
 
 
+def test_the_thinning_is_that_of_the_draws(fit, undrawn_figures):
+    """A run that ends by itself keeps more draws than its longest would have kept."""
+    told = page.render(dataclasses.replace(fit, settings=fit.settings | {"thinning": 512}))
+    assert re.search(r"thinning\D*(\d+)", told)[1] == "1"
+
+
 def test_a_rank_that_is_found_is_told_as_asked_for():
     assert page._flat({"rank": 8, "finds_rank": True, "seed": 0}) == [
         ("rank", "auto, at most 8"), ("seed", "0"),
@@ -341,6 +347,11 @@ def test_a_big_matrix_is_pooled_and_thinned(fit, monkeypatch):
     titles = {axes.get_title() for axes in figure.axes}
     assert titles >= set(overview.PANELS.values())
     assert len(png(figure)) > 1000
+    assert figure.legends[0].get_title().get_text().endswith("the colour of their label:")
+    labelled = dataclasses.replace(fit.data.reading, labels=("party", "x"))
+    monkeypatch.setattr(fit.data, "_reading", labelled)
+    named = overview.overview_figure(fit, drawn).legends[0].get_title().get_text()
+    assert named.endswith("their label (party / x):")
 
 
 def test_many_entries_are_binned_and_many_columns_left_out(fit, monkeypatch):
