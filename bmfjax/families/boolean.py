@@ -244,7 +244,7 @@ class BooleanFit(RowsMixin, TileFit):
 
     def _row_states(self, chosen):
         """Yield the states that a row may have, of some draws."""
-        whole_rows.check_states(2**self.rank, f"{self.rank} factors")
+        whole_rows.check_states(2**self.rank, self.data.num_columns, f"{self.rank} factors")
         sets = independent_bits(learned_density(self.other_draws))
         return whole_rows.boolean_states(
             self.basis_draws, self.other_draws["flip_rate"], *sets, chosen

@@ -36,7 +36,7 @@ from bmfjax.families.base import (
 from bmfjax.families.logistic import ExactLogisticFit
 from bmfjax.infer import feature_start, whole_rows
 from bmfjax.infer.given_draws import given_every_draw
-from bmfjax.infer.new_rows import independent_bits, learned_density
+from bmfjax.infer.new_rows import learned_density
 from bmfjax.kernels.features.density import FeatureData, FeatureDensity, log_odds
 from bmfjax.kernels.features.gibbs import start_at
 from bmfjax.kernels.features.memberships import block_size, draw_memberships
@@ -269,10 +269,9 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         )
 
     def _row_terms(self, new, num_draws, chances, seed):
-        whole_rows.check_states(2**self.rank, f"{self.rank} features")
-        sets, log_prior = independent_bits(learned_density(self.other_draws))
+        density = learned_density(self.other_draws)
         states = whole_rows.feature_states(
-            self.basis_draws, self.other_draws, sets, log_prior, self._spaced_draws(num_draws)
+            self.basis_draws, self.other_draws, density, self._spaced_draws(num_draws)
         )
         return whole_rows.by_states(new, states, chances)
 

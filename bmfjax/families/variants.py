@@ -202,7 +202,9 @@ class EffectsFit(VariantFit):
         precision = np.ravel(self.other_draws["row_precision"])[lowest]
         nodes = len(whole_rows.effect_nodes(precision, self.data.num_columns)[0])
         whole_rows.check_states(
-            nodes * 2**self.rank, f"{self.rank} factors and {nodes} values of the effect"
+            nodes * 2**self.rank,
+            self.data.num_columns,
+            f"{self.rank} factors and {nodes} values of the effect",
         )
         sets = independent_bits(learned_density(self.other_draws))
         return whole_rows.effect_states(self.basis_draws, self.other_draws, *sets, chosen)
@@ -551,7 +553,7 @@ class HammingFit(RoundedMixin, ModesMixin, ExactLogisticFit):
         return scores.log_chance(values, one)
 
     def _row_terms(self, new, num_draws, chances, seed):
-        whole_rows.check_states(2**self.rank, f"{self.rank} factors")
+        whole_rows.check_states(2**self.rank, self.data.num_columns, f"{self.rank} factors")
         states = whole_rows.code_states(
             self.basis_draws, self.other_draws["dispersion"],
             *independent_bits(learned_density(self.other_draws)), self._spaced_draws(num_draws),

@@ -31,12 +31,13 @@ from scipy.special import expit
 from bmfjax.data import BinaryMatrix
 from bmfjax.data.blocks import blocks
 from bmfjax.data.errors import InputError
-from bmfjax.infer.new_rows import EDGE, both_rates, covers
+from bmfjax.infer.new_rows import EDGE, both_rates, covers, independent_bits
 from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.precision import full_precision
 
-#: States of a row that are summed over, at most, for every draw.
-MAX_STATES = 2**14
+#: States of a row that are summed over, at most, for every draw: where columns are many, and where
+#: they are few; in between so many numbers.
+MAX_STATES, FEW_COLUMNS, MAX_NUMBERS = 2**14, 2**17, 2**23
 #: Nodes of a row's effect reach so many standard deviations of the prior to both sides.
 REACH = 6.0
 #: Steps of Newton's method to the mode of a row, and the longest, in prior standard deviations.
@@ -144,12 +145,13 @@ def _part(new, block):
     return tuple(part.astype(float) for part in found)
 
 
-def check_states(number: int, what: str) -> None:
-    """Refuse more states than can be summed over; `what` they are of, and what to do."""
-    if number > MAX_STATES:
+def check_states(number: int, columns: int, what: str) -> None:
+    """Refuse more states of a row than can be summed over; `what` they are of."""
+    most = min(max(MAX_STATES, MAX_NUMBERS // columns), FEW_COLUMNS)
+    if number > most:
         raise InputError(
             f"whole rows are scored by a sum over the {number} states of {what}; there may be "
-            f"{MAX_STATES}. Fit a lower rank, or score single cells by score_new()"
+            f"{most}. Fit a lower rank, or score single cells by score_new()"
         )
 
 
@@ -195,24 +197,30 @@ def effect_states(basis_draws, others, sets, log_prior: Callable, chosen) -> Ite
         yield States(np.add.outer(of_nodes, _normalised(log_prior(c))).ravel(), one)
 
 
-def feature_states(basis_draws, others, sets, log_prior: Callable, chosen) -> Iterator[States]:
-    """Yield the states of rows that have `sets` of binary features, and effects where there are.
+def feature_states(basis_draws, others, density, chosen) -> Iterator[States]:
+    """Yield the states of rows that have binary features, and effects where there are.
 
-    `basis_draws` (chain, draw, columns, rank) are weights on the log odds. An effect is put on the
-    nodes of `effect_states`.
+    `basis_draws` (chain, draw, columns, rank) are weights on the log odds, `density` (chain, draw,
+    rank) the chances of memberships. Features that a draw does not have are left out. An effect is
+    put on the nodes of `effect_states`.
     """
-    columns = np.reshape(others["column_effect"], (-1, basis_draws.shape[2])).astype(float)
+    basis_draws, density = (np.reshape(x, (-1, *x.shape[2:])) for x in (basis_draws, density))
+    columns = np.reshape(others["column_effect"], basis_draws.shape[:2]).astype(float)
     scales = np.ravel(others["row_scale"]) if "row_scale" in others else None
     for c in chosen:
-        level = columns[c] + sets @ np.asarray(
-            basis_draws[divmod(c, basis_draws.shape[1])].T, float
-        )
-        prior = _normalised(log_prior(c))
+        there = (basis_draws[c] != 0).any(0)
+        there[0] |= not there.any()
+        number = int(there.sum())
+        check_states(2**number, columns.shape[1], f"{number} features")
+        sets, log_prior = independent_bits(density[c, there])
+        level = columns[c] + sets @ basis_draws[c][:, there].T.astype(float)
+        prior = _normalised(log_prior(0))
         if scales is None:
             yield States(prior, expit(level))
             continue
-        nodes, of_nodes = effect_nodes(float(scales[c]) ** -2.0, basis_draws.shape[2])
-        check_states(len(nodes) * len(sets), "features and of the effect of a row")
+        nodes, of_nodes = effect_nodes(float(scales[c]) ** -2.0, basis_draws.shape[1])
+        number = len(nodes) * len(sets)
+        check_states(number, columns.shape[1], "features and of the effect of a row")
         one = expit(nodes[:, None, None] + level).reshape(-1, level.shape[1])
         yield States(np.add.outer(of_nodes, prior).ravel(), one)
 

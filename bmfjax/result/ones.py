@@ -110,8 +110,9 @@ class RowsMixin:
             \log p(x_Q \mid x_E) = \log \frac{1}{S} \sum_s p(x_Q, x_E \mid \theta_s)
             - \log \frac{1}{S} \sum_s p(x_E \mid \theta_s)
 
-        For Boolean factors and their variants the sums over the states of a row are exact, which
-        takes a rank of at most 14 (8 with layers; fewer with effects). For the logistic model
+        For Boolean factors, their variants and features the sums over the states of a row are
+        exact, which takes a rank of at most 14 (17 with up to 64 columns, 8 with layers; fewer
+        with effects). Features count that a draw has. For the logistic model
         :math:`p(x \mid \theta_s)` is estimated by importance sampling, without bias; its logarithm
         is too low by half its relative variance on average, which more draws make smaller.
 

@@ -220,10 +220,33 @@ def test_evidence_that_contradicts_the_rows_is_refused():
         fit.score_rows(ROWS, num_draws=0)
 
 
+def test_features_that_a_draw_does_not_have_cost_no_states():
+    """Of thirty features in all, two of which have columns."""
+    rng = np.random.default_rng(0)
+    basis = np.zeros((1, 1, 6, 30), np.float32)
+    basis[..., [4, 29]] = rng.normal(size=(6, 2))
+    density, columns = rng.uniform(0.2, 0.8, (1, 1, 30)), rng.normal(size=(1, 1, 6))
+    others = {"column_effect": columns}
+    (one,) = whole_rows.feature_states(basis, others, density, [0])
+    (found,) = whole_rows.by_states(bmfjax.BinaryMatrix(ROWS[:1]), [one], False)
+    exact = 0.0
+    for z in itertools.product([0, 1], repeat=2):
+        chance = expit(columns[0, 0] + basis[0, 0][:, [4, 29]] @ z)
+        prior = np.where(z, density[0, 0, [4, 29]], 1 - density[0, 0, [4, 29]]).prod()
+        exact += prior * np.where(ROWS[0] == 1, chance, 1 - chance).prod()
+    assert found.log_probability[0] == pytest.approx(np.log(exact))
+    (one,) = whole_rows.feature_states(0 * basis, others, density, [0])
+    np.testing.assert_allclose(one.one, np.tile(expit(columns[0]), (2, 1)))
+    with pytest.raises(InputError, match="states of 30 features; there may be 131072"):
+        next(whole_rows.feature_states(basis + 1, others, density, [0]))
+
+
 def test_too_many_states_and_other_models_are_refused():
-    fit = boolean_fit(rank=15)[0]
-    with pytest.raises(InputError, match="32768 states of 15 factors"):
+    fit = boolean_fit(rank=18)[0]
+    with pytest.raises(InputError, match="262144 states of 18 factors; there may be 131072"):
         fit.score_rows(ROWS)
+    with pytest.raises(InputError, match="may be 16384"):
+        whole_rows.check_states(2**15, 1000, "15 factors")
     for model in ("pmf", "nmf", "relaxed"):
         with pytest.raises(
             InputError, match=r"has no (score_rows|complete), which .* have; use score_new"
