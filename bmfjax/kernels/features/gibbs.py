@@ -25,8 +25,8 @@ They have no Polya-Gamma variable, and no factor of the likelihood.
 Temperatures
 ------------
 With an `inverse_temperature` other than 1 the normal likelihood of the weights is raised to that
-power given Polya-Gamma variables of the likelihood itself. No known density is then left invariant:
-it is for annealed starts.
+power given Polya-Gamma variables of the likelihood itself, and below `weights.WHOLE` no weight is
+zero. No known density is then left invariant: it is for annealed starts.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def features_gibbs(
         omega = jnp.where(seen, draw_polya_gamma(keys[0], psi), 0.0) * power
         half = 0.5 * power * data.signs.astype(psi.dtype)
         systems = column_systems(position, omega, half)
-        drawn, entropy = draw_columns(keys[1], position, systems, data, density)
+        drawn, entropy = draw_columns(keys[1], position, systems, data, density, power)
         position = position | drawn
         if density.row_effects:
             psi = log_odds(position)

@@ -39,6 +39,8 @@ from bmfjax.kernels.numerics.uniforms import draw_uniforms, logistics, normals
 LOG_2PI_E = math.log(2.0 * math.pi) + 1.0
 #: Width of the bracket of the slice of the log of the row effects' scale.
 BRACKET = 3.0
+#: Power of the likelihood below which no weight is zero.
+WHOLE = 0.5
 
 
 def column_systems(position, omega, half):
@@ -53,8 +55,12 @@ def column_systems(position, omega, half):
     return (omega @ (x[:, first] * x[:, second])).T[index], (shift @ x).T
 
 
-def draw_columns(key, position, systems, data: FeatureData, density: FeatureDensity):
+def draw_columns(key, position, systems, data: FeatureData, density: FeatureDensity, power=1.0):
     """Draw weights and intercepts of all columns.
+
+    While the likelihood counts less than `WHOLE` a feature that is there concerns all columns.
+    Memberships at random tell no column apart from those that are not concerned, the less the more
+    rows there are, and a feature without columns tells no memberships.
 
     Returned are these, and the entropy of intercepts and weights that are not zero given the rest;
     that of positive weights as if the normals were not cut, each given the others.
@@ -71,7 +77,7 @@ def draw_columns(key, position, systems, data: FeatureData, density: FeatureDens
     slope = gram[-1, :-1] / gram[-1, -1]
     reduced = gram[:-1, :-1] - slope[:, None] * gram[-1, :-1]
     weights, precisions = _draw_weights(
-        uniforms, position, reduced, shift[:-1] - slope * shift[-1], data, density
+        uniforms, position, reduced, shift[:-1] - slope * shift[-1], data, density, power
     )
     if density.is_signed:
         return _draw_together(noise, weights, gram, shift, position, data)
@@ -82,7 +88,7 @@ def draw_columns(key, position, systems, data: FeatureData, density: FeatureDens
     return {"basis": weights.T, "column_effect": intercept}, entropy
 
 
-def _draw_weights(uniforms, position, gram, shift, data, density: FeatureDensity):
+def _draw_weights(uniforms, position, gram, shift, data, density: FeatureDensity, power):
     """Draw weights one feature after the other; return them and precisions, (rank, columns).
 
     They are made of uniform numbers (rank, columns), of the spikes and of the slabs.
@@ -90,7 +96,8 @@ def _draw_weights(uniforms, position, gram, shift, data, density: FeatureDensity
     weights, (uniform, slabs) = position["basis"].T, uniforms
     chance = position["basis_density"]
     odds = jnp.where(present(density, position), jnp.log(chance) - jnp.log1p(-chance), -jnp.inf)
-    uniform, nothing = logistics(uniform), jnp.full_like(weights, jnp.nan)
+    uniform = jnp.where(power < WHOLE, -jnp.inf, logistics(uniform))
+    nothing = jnp.full_like(weights, jnp.nan)
     slabs = normals(slabs) if density.is_signed else slabs
     known = nothing if data.known_basis is None else data.known_basis.T
     spikes = nothing if data.known_columns is None else data.known_columns.T
