@@ -33,8 +33,10 @@ NOT_ALL_WRITTEN = 3
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 #: Cores that share the rows where nobody says how many; and what --mesh says instead of devices.
 MOST_SHARING, MESH_WORDS = 8, ("auto", "none")
-#: CPU seconds that tables, files and page of a fit take.
-WRITING = 5.0
+#: CPU seconds that tables, files and page of a fit take, and those of the page.
+WRITING, PAGE_SECONDS = 5.0, 4.0
+#: Share of the time that a command may take in which a page must be written, or is left out.
+LATE = 1.25
 #: Where a fit may be stopped, besides the sampling.
 BEFORE, AFTER = "before the sampling", "before all results were written"
 
@@ -80,7 +82,7 @@ def build_parser(models: bool = True) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    The exit code: 0, 2 for bad input, 3 where a fit is stored and something beside it could not be
+    The exit code: 0, 2 for bad input, 3 where a fit is stored and something beside it was not
     written, 4 where a part of the verdict that `--require` names does not hold, 130 when
     interrupted, 143 when terminated (138 by SIGUSR1, 129 by SIGHUP).
     """
@@ -268,7 +270,8 @@ def _add_fit(commands, models) -> None:
     fit.add_argument(
         "--max-time", type=float, metavar="SECONDS",
         help=f"most seconds of the whole command ({run.MAX_TIME:g} where --samples is auto, else "
-        "any; any with --sampler smc); at their end the results are those of what was drawn",
+        "any; any with --sampler smc); at their end the results are those of what was drawn, if "
+        "need be of the starts, and without a page where there is no time for it",
     )  # fmt: skip
     fit.add_argument(
         "--until", default=run.UNTIL[0], choices=run.UNTIL,
@@ -1048,6 +1051,10 @@ def _write_page(result, output) -> list:
 
     missing = []
     later = f"{_command('bmfjax', 'report', output)} writes it"
+    clock = running_clock()
+    if clock.limit is not None and clock.spent + PAGE_SECONDS * clock.slowness > LATE * clock.limit:
+        _say_error(f"the time was up before {output / PAGE} was written; {later}")
+        return [output / PAGE]
     with _costs_itself(output / PAGE, later, missing):
         write_page(result, output / PAGE)
     return missing
@@ -1684,7 +1691,8 @@ def _datasets(options) -> int:
 def run() -> None:
     """Entry point of the `bmfjax` command."""
     code = main()
-    if code >= SIGNALLED:
+    compiling = sys.modules.get("bmfjax.kernels.numerics.compiling")
+    if code >= SIGNALLED or (compiling is not None and compiling.is_compiling()):
         # XLA may still compile, and its threads crash in an interpreter that takes itself apart.
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):

@@ -99,8 +99,8 @@ def fit(
     max_time : float, optional
         Seconds the fit may take, from reading the data to the result: by default {max_time:g}
         where `num_samples` is "auto" (but of `SMC`), and any number where it is given. After them
-        the result is of the draws so far, if need be of the warm-up, and the verdict says so. At
-        least four steps are taken.
+        the result is of the draws so far, if need be of the warm-up or of the starts, and the
+        verdict says so.
     seed : int
         The draws depend on it, the data, and the options that change draws; on one CPU bit for
         bit.

@@ -18,6 +18,7 @@ class Counted:
 
     num_chains, num_warmup, num_samples, num_steps = 2, 0, CHUNKS * STEPS, CHUNKS * STEPS
     earlier_steps, writes, timed_out, cramped, is_enough = 0, True, False, False, False
+    stood = False
     compile_seconds, num_starts = 0.0, 0
 
     def __init__(self, between=lambda run: None):
@@ -27,6 +28,9 @@ class Counted:
     @property
     def num_draws(self):
         return self.steps_done
+
+    def is_ready(self, seconds=None):
+        return True
 
     def finish(self, on_chunk, ends):
         while self.steps_done < self.num_steps:
@@ -63,12 +67,14 @@ class Counted:
 class CountedChains(Chains):
     between = staticmethod(lambda run: None)
 
-    def run(self, request, resume=False):
+    def run(self, request, resume=False, is_ready=None):
         return Counted(self.between)
 
 
 def asked(seed, between=None):
-    request = types.SimpleNamespace(mesh=None, is_auto=False, grows=False, data=DATA, check=None)
+    request = types.SimpleNamespace(
+        mesh=None, is_auto=False, grows=False, data=DATA, check=None, chain_numbers=None
+    )
     chains = CountedChains(None, None, {"seed": seed})
     if between is not None:
         chains.between = between

@@ -14,9 +14,12 @@ from bmfjax.cli import main
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics.align import align_turned
 from bmfjax.families import ask
-from bmfjax.families.features import in_order, turned
+from bmfjax.families.features import _without_unknown, in_order, turned
 from bmfjax.families.sampling import identity
+from bmfjax.infer import run as driver
 from bmfjax.infer.checkpoint import Checkpoint
+from bmfjax.kernels.base import State
+from bmfjax.kernels.tempering import AnnealedState
 from bmfjax.posterior.features import features_of
 
 QUICK = {"num_chains": 2, "num_warmup": 200, "num_samples": 200, "progress": False}
@@ -291,3 +294,21 @@ def test_the_command_line_fits_features(planted, tmp_path, capsys):
     fit = bmfjax.Fit.load(tmp_path / "out")
     assert fit.settings["priors"]["weights"] == "positive" and (fit.basis_draws >= 0).all()
     assert "odds_ratio" in pd.read_csv(tmp_path / "t.csv").columns
+
+
+def test_time_that_is_up_before_a_step_leaves_the_shares_of_columns(planted, monkeypatch):
+    monkeypatch.setattr(driver.ChainRun, "is_ready", lambda run, seconds=None: False)
+    values = planted[0]
+    fit = bmfjax.fit(named(values), 2, max_time=60, progress=False)
+    assert "The time was up before the sampler drew" in str(fit.verdict)
+    assert fit.verdict.status == "unreliable" and fit.figures.timed_out
+    assert not fit.usage_draws.any() and not fit.basis_draws.any()
+    ones, seen = np.nansum(values, 0), np.sum(~np.isnan(values), 0)
+    np.testing.assert_allclose(
+        fit.probability(), np.tile((ones + 0.5) / (seen + 1), (ROWS, 1)), rtol=1e-5
+    )
+    # What is known stays.
+    ones = {name: np.ones((1, 3, 2)) for name in ("usage", "basis")}
+    state = AnnealedState(State(ones | {"presence": np.ones((1, 2))}), 0)
+    (left, _), _ = _without_unknown((state, {}), 1)
+    assert all((x == [1, 0]).all() for x in left.position.values())

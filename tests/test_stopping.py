@@ -4,6 +4,9 @@ import functools
 import itertools
 import math
 import re
+import sys
+import threading
+import time
 import types
 
 import jax
@@ -13,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bmfjax
-from bmfjax import verdict
+from bmfjax import cli, verdict
 from bmfjax.cli import build_parser
 from bmfjax.clock import clock_running
 from bmfjax.data import BinaryMatrix, InputError
@@ -29,6 +32,9 @@ from bmfjax.families.boolean import (
     WHOLE_RANK,
 )
 from bmfjax.infer import ChainRun, geometric_ladder
+from bmfjax.infer import run as driver
+from bmfjax.kernels.numerics import compiling
+from bmfjax.kernels.numerics.programs import forget_programs
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior.selection import informed
 from tests.toy import DATA, Toy, asked, fitted, interrupted
@@ -335,6 +341,71 @@ def test_a_stopped_run_resumes_in_its_stage(tmp_path, stage, steps):
     assert_same(whole, unbroken(CURED))
     # A finished run has nothing to resume.
     assert_same(fitted(CURED, checkpoint=tmp_path, resume=True), whole)
+
+
+@pytest.fixture
+def late(monkeypatch):
+    """Compilations that do not begin before this event, and for which the time is up at once."""
+    event, begins = threading.Event(), compiling.Compilation
+    forget_programs()
+
+    class Late(begins):
+        def __init__(self, compile):
+            super().__init__(lambda: event.wait() and compile())
+
+        def program(self, seconds=None):
+            if seconds is not None and not event.is_set():
+                raise TimeoutError
+            return super().program(seconds)
+
+    monkeypatch.setattr(driver, "Compilation", Late)
+    yield event
+    event.set()
+    # The process could not end before.
+    while compiling.is_compiling():
+        time.sleep(0.01)
+
+
+def test_what_is_not_compiled_in_time_leaves_the_starts(late, tmp_path):
+    """It cannot be interrupted, and goes on: the next fit of this form need not begin it again."""
+    part = fitted(APART, max_time=600, checkpoint=tmp_path)
+    assert part.timed_out and not part.complete and compiling.is_compiling()
+    assert (part.warmup, part.planned_warmup, part.draws) == (0, 20, LEAST_KEPT)
+    starts = np.where(np.arange(4) % 2 == 0, 5.0, -5.0)
+    assert (part.usage == starts[:, None, None, None]).all()
+    # What is stored would not be searched again.
+    with pytest.raises(InputError, match="no checkpoint to resume from"):
+        fitted(APART, checkpoint=tmp_path, resume=True)
+    late.set()
+    assert_same(fitted(CURED), unbroken(CURED))
+
+
+def test_a_compilation_that_failed_is_begun_again():
+    found = iter([MemoryError(), 7])
+
+    def compile():
+        got = next(found)
+        if isinstance(got, MemoryError):
+            raise got
+        return got
+
+    made = compiling.Compilation(compile)
+    with pytest.raises(MemoryError):
+        made.program()
+    assert made.program(math.inf) == 7
+
+
+def test_a_command_ends_while_xla_compiles(late, monkeypatch):
+    """Its threads would crash in an interpreter that takes itself apart."""
+    monkeypatch.setattr(cli, "main", lambda: 3)
+    monkeypatch.setattr(cli.os, "_exit", lambda code: sys.exit(f"at once, {code}"))
+    with pytest.raises(SystemExit) as ended:
+        cli.run()
+    assert ended.value.code == 3
+    driver.Compilation(lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.run()
+    assert ended.value.code == "at once, 3"
 
 
 def test_chains_that_agree_resume_to_the_same_end(tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax import random
 
+from bmfjax.clock import clock_running
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import agreement
 from bmfjax.families import FAMILIES
@@ -144,7 +145,8 @@ def asked(family, data=DATA, rank=1, **options):
 def fitted(family, *, max_time=None, checkpoint=None, resume=False, **options):
     request = asked(family, **options)
     given = {"max_time": max_time, "checkpoint": checkpoint, "resume": resume}
-    return finish(request, request.chains(), **given)
+    with clock_running():
+        return finish(request, request.chains(), **given)
 
 
 @contextlib.contextmanager

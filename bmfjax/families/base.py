@@ -367,6 +367,8 @@ class Chains:
     start: Callable[[bool], Mapping | None] = lambda resume: None
     #: ``search(run)``: the snapshot from which chains go on, and how many of them differ; or None.
     search: Callable[[ChainRun], Any] | None = None
+    #: ``resting(snapshot)``: where chains stay that have no time for a step, if not at their start.
+    resting: Callable[[Any], Any] | None = None
     #: What the family wants back with the draws.
     arguments: Mapping = field(default_factory=dict)
     #: The trace that says how far a run is, and what its steps after the warm-up are.
@@ -428,17 +430,30 @@ class Chains:
             warmup = max(min(warmup, WARMUP_AGAIN), warmup // 4)
         return replace(self, start=start, search=None, is_cold=True, num_warmup=warmup)
 
-    def run(self, problem: Problem, resume: bool = False) -> ChainRun:
-        """Return the chains at their start."""
+    def run(
+        self,
+        problem: Problem,
+        resume: bool = False,
+        is_ready: Callable[[ChainRun], bool] = ChainRun.is_ready,
+    ) -> ChainRun:
+        """Return the chains at their start, which none is looked for where they are not ready."""
         run = self._started(problem, resume, problem.chain_numbers)
         if self.is_cold and not resume:
             run.end_annealing()
         if self.search is not None and not resume:  # what was stored replaces it
             # Some of the chains start where they do beside all others.
             whole = run if problem.chain_numbers is None else self._started(problem, False, None)
-            snapshot, run.num_starts = self.search(whole)
-            run.begin_at(snapshot)
+            run.timed_out = not is_ready(whole)
+            if not run.timed_out:
+                snapshot, run.num_starts = self.search(whole)
+                run.begin_at(snapshot)
         return run
+
+    def stand(self, run: ChainRun) -> None:
+        """Let chains stay where they are for the draws of a result."""
+        if run.steps_done == 0 and self.resting is not None:
+            run.restore(self.resting(run.snapshot()), 0, {})
+        run.stand(self.enough)
 
     def _started(self, problem: Problem, resume: bool, own) -> ChainRun:
         every, most_kept = self.thinning
@@ -966,7 +981,7 @@ def make_fit(
     judged = judge(fit)
     known = figures.known() | data_figures(fit) | judged.figures.known()
     judged = judged.changed(**(known | fit._named(judged.figures)))
-    if run.num_warmup < run.planned_warmup:
+    if run.stood or run.num_warmup < run.planned_warmup:
         judged = verdict.with_short_warmup(judged, run.planned_warmup)
     if fit._can_be_checked:
         # What was hidden says it without an estimate, if there is enough of it.

@@ -346,6 +346,7 @@ class Features(Family):
             num_warmup=warmup - searches * search.rounds * search.sweeps,
             start=lambda resume: start,
             search=begins if searches else None,
+            resting=functools.partial(_without_unknown, number=_num_known(problem)),
         )
 
     def product_draws(self, problem, drawn):
@@ -410,6 +411,16 @@ def _data(problem: Problem, density: FeatureDensity) -> FeatureData:
     if np.isin(values[~np.isnan(values)], (0, 1)).all():
         return found._replace(known_columns=whole)
     return found._replace(known_basis=whole)
+
+
+def _without_unknown(snapshot, number: int):
+    """Return chains that have no features but the first, known ones: shares of columns are left."""
+    state, reducers = snapshot
+    position = dict(state.inner.position)
+    for name in (*FACTORS, "presence"):
+        position[name] = position[name] * (np.arange(position[name].shape[-1]) < number)
+    inner = state.inner._replace(position=position)
+    return state._replace(inner=inner), reducers
 
 
 def _rounds(problem: Problem) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +32,8 @@ from bmfjax.store import held_checkpoint, holds_checkpoint
 
 #: CPU seconds that a result takes, and for each number that was drawn.
 SUMMARY_SECONDS, NUMBER_SECONDS = 3.0, 1.5e-7
+#: Seconds that steps after the time may take, where there are too few draws for a result.
+LAST_SECONDS = 1.0
 #: Share of the time that a fit without the hidden entries may take.
 CHECK_TIME = 0.5
 #: What a trace that says how far a run is, is of.
@@ -98,7 +100,8 @@ def sampled(
         if resume:
             stage = _stored(problem, chains, store)
         else:
-            stage = Stage(problem, chains, chains.run(problem))
+            ready = _ready(problem, chains, patient)
+            stage = Stage(problem, chains, chains.run(problem, is_ready=ready))
         stage.run.seconds += time.monotonic() - began
         agreed(problem.mesh, lambda: writes and not resume and store.check_room(stage.run))
         try:
@@ -112,6 +115,19 @@ def sampled(
             raise Terminated(str(stop) or _so_far(stage, store), stop.signum) from None
 
 
+def _ready(problem, chains, patient: bool = False) -> Callable[[ChainRun], bool]:
+    """Return what says of a run whether its sampler is compiled, for which there may be no time."""
+    clock = running_clock()
+    # Without draws of their own sites chains have no result before they have run.
+    waits = patient or not chains.sites or problem.chain_numbers is not None
+
+    def is_ready(run):
+        say("compiling the sampler")
+        return run.is_ready(None if waits else max(clock.left(SUMMARY_SECONDS), 0.0))
+
+    return is_ready
+
+
 def _after_check(problem: Problem, clock: Clock) -> Problem:
     """Fit without some entries, and return the problem of all of them, whose chains go on there.
 
@@ -122,7 +138,8 @@ def _after_check(problem: Problem, clock: Clock) -> Problem:
     chains = replace(chains, phase=f"{chains.phase} without {len(hidden.cells[0]):,} entries")
     if limit is not None:
         clock.limit = clock.spent + CHECK_TIME * (limit - clock.spent)
-    stage, over = Stage(first, chains, chains.run(first)), False
+    stage = Stage(first, chains, chains.run(first, is_ready=_ready(first, chains)))
+    over = False
     try:
         while not over:
             stage, over = _sample(stage, None, clock, False)
@@ -171,7 +188,8 @@ class Stage(NamedTuple):
         return self._then(problem, chains, steps)
 
     def _then(self, problem: Problem, chains: Chains, steps: int | None) -> Stage:
-        run = chains.run(problem, resume=steps is not None)
+        ready = _ready(problem, chains)
+        run = chains.run(problem, resume=steps is not None, is_ready=ready)
         done = self.run.steps_done if steps is None else steps
         earlier = (*self.earlier, done if problem is self.problem else -done)
         run.earlier_steps = sum(map(abs, earlier))
@@ -251,13 +269,16 @@ def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
             (run.cramped,) = map(bool, run.together(is_cramped()))
             grows = not run.cramped
         over = grows or (run.steps_done > 0 and is_over())
-        if not over:
-            say("compiling the sampler")
+        is_ready = _ready(problem, chains, patient and not stage.is_wider)
+        if not over and (run.timed_out or not is_ready(run)):
+            run.timed_out = True
+        elif not over:
             run.finish(on_chunk=on_chunk, ends=watch.steps)
         # To compile the next stage takes as long as this one took.
         short = clock.left(_seconds_after(stage)) <= run.compile_seconds
         stops, is_short = run.together(interrupt.requested, short)
-        if store is not None:
+        # A run that is resumed would not search its start again.
+        if store is not None and run.steps_done > 0:
             keep(run, store, stage.earlier)
     if interrupt.terminated:
         # Whoever sent it will not wait for a result.
@@ -277,8 +298,10 @@ def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
             raise InputError(f"{why} {_so_far(stage, store)}: too few for a result; {more}")
         # What is stored is as it was, so that a run that is resumed ends its warm-up.
         run.end_warmup()
-        while not chains.enough(run):
+        last = time.monotonic() + LAST_SECONDS
+        while not chains.enough(run) and run.steps_done > 0 and time.monotonic() < last:
             run.advance(1)
+        chains.stand(run)
         run.seconds = time.monotonic() - began
         return stage, True
     if chains.looks:

@@ -26,6 +26,7 @@ import numpy as np
 
 from bmfjax.clock import running_clock
 from bmfjax.infer.run import ChainRun
+from bmfjax.progress import say
 
 #: Most rounds, the sweeps of one, the least and the most, and what all may cost: entries times
 #: features times sweeps of all chains.
@@ -77,6 +78,7 @@ def best_starts(run: ChainRun, search: Search, *, settles: bool = False):
     """
     is_late, best, highest = _deadline(), None, np.full(run.num_chains, -np.inf)
     for number in range(search.rounds):
+        say("searching starts", f"round {number + 1} of {search.rounds}")
         if number:
             run.restore(_at(best, search.step), 0, {})
         mass = run.rehearse(search.sweeps, number, is_late)["log_mass"]
@@ -99,6 +101,7 @@ def _settled(run: ChainRun, number: int, best, origin):
     """Let chains go on while the best rises; return where they are, and where each came from."""
     is_late, highest = _deadline(), -np.inf
     for look in range(LOOKS):
+        say("searching starts", "chains go on while the best of them rises")
         run.restore(best, 0, {})
         mass = run.rehearse(SETTLE, number + look, is_late)["log_mass"]
         mass = mass[:, mass.shape[1] // 2 :]

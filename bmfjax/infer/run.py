@@ -15,6 +15,7 @@ chains one after the other, each compiled for one, and shares them with the devi
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
@@ -36,7 +37,7 @@ from bmfjax.infer.intervals import interval_after
 from bmfjax.infer.reducers import Reducer
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.budget import divided
-from bmfjax.kernels.numerics.compiling import chain_options, once_options
+from bmfjax.kernels.numerics.compiling import Compilation, chain_options, once_options
 from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import (
     CHAINS,
@@ -48,7 +49,7 @@ from bmfjax.kernels.numerics.mesh import (
     several_processes,
     specs_of,
 )
-from bmfjax.kernels.numerics.programs import form_of, made_once, value_of
+from bmfjax.kernels.numerics.programs import form_of, is_made, made_once, value_of
 from bmfjax.kernels.tempering import past_annealing
 
 #: Most bytes of draws on the device between two returns to the host; one draw always fits.
@@ -160,6 +161,8 @@ class ChainRun:
         self.planned_warmup = num_warmup
         self.steps_done = 0
         self.timed_out = False
+        #: Whether draws repeat where the chains were, since there was no time for steps.
+        self.stood = False
         #: Whether whoever runs it has found that it needs no more steps.
         self.is_enough = False
         self._discarded = 0
@@ -183,8 +186,8 @@ class ChainRun:
         self._data = data if mesh is not None else divided(data, self._side)
         words, kind = np.asarray(random.key_data(key)), random.key_impl(key)
         own = value_of((algorithm, self._reducers)) if mesh is None else object()
-        made = functools.partial(self._made, (own, str(kind), mesh is None, position is None))
-        self._loop = made("loop", (), lambda: _Loop(algorithm, self._reducers, kind, mesh))
+        self._whose = own, str(kind), mesh is None, position is None
+        self._loop = self._made("loop", (), lambda: _Loop(algorithm, self._reducers, kind, mesh))
 
         def of_group(group):
             own = numbers[group]
@@ -193,7 +196,7 @@ class ChainRun:
 
         given, first = (P(), P(CHAINS), P(CHAINS)), of_group(groups[0])
         seen = self._on_mesh(self._loop.first_observed, given, P(CHAINS))
-        of_first = made("observed", first, lambda: jax.eval_shape(seen, *first))
+        of_first = self._made("observed", first, lambda: jax.eval_shape(seen, *first))
         observed = {
             n: jax.ShapeDtypeStruct((len(numbers), *s.shape[1:]), s.dtype)
             for n, s in of_first.items()
@@ -212,18 +215,21 @@ class ChainRun:
         )
         slots = tuple((kind, *sorted(number.items())) for kind, number in self._slots.items())
         start = self._on_mesh(start, given, (_PARTS, P(CHAINS)))
-        start = made(
+        start = self._made(
             "start", (first, slots), lambda: jax.jit(start, compiler_options=once_options())
         )
         started = [start(*of_group(group)) for group in groups]
         self._carries, self._keys = map(list, zip(*started, strict=True))
-        self._program, self._advance = made, None
+        self._advance = None
 
-    def _made(self, whose, name, arguments, make):
+    def _made(self, name, arguments, make):
         """Return what ``make()`` returned for an equal algorithm, and arguments of this form."""
         if self._mesh is not None:
             return make()
-        return made_once((*whose, name, form_of(arguments)), make)
+        return made_once((*self._whose, name, form_of(arguments)), make)
+
+    def _is_made(self, name, arguments) -> bool:
+        return self._mesh is None and is_made((*self._whose, name, form_of(arguments)))
 
     # ---- the compiled loop -------------------------------------------------------------
 
@@ -263,18 +269,8 @@ class ChainRun:
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: self.num_chains], *parts)
 
     def _advance_groups(self, first: int, last: int) -> None:
-        # Arguments too, so that other intervals are not compiled again.
-        every_of = {n: np.int32(every) for n, every in self.intervals(first).items()}
-        steps = (np.int32(first), np.int32(last), np.int32(self.num_warmup), every_of)
-        keys = self._keys
-        if self._advance is None:
-            # Compiled once for all groups, and before there are threads: those know nothing of
-            # the settings of this one, such as its precision.
-            began = time.monotonic()
-            given = (self._carries[0], *steps, keys[0], self._data)
-            traced = tuple(self._every["trace"].items())
-            self._advance = self._program("advance", (given, traced), lambda: self._compiled(given))
-            self.compile_seconds = time.monotonic() - began
+        steps, keys = self._steps(first, last), self._keys
+        self.is_ready()
 
         def one(group):
             # In place at once: the old arrays are gone, and an interrupt may come while we wait.
@@ -288,12 +284,44 @@ class ChainRun:
             with ThreadPoolExecutor(min(len(keys), num_cores())) as threads:
                 list(threads.map(one, range(len(keys))))
 
-    def _compiled(self, given):
-        """Compile the loop for arguments like these."""
+    def _steps(self, first: int, last: int) -> tuple:
+        # Arguments too, so that other intervals are not compiled again.
+        every_of = {n: np.int32(every) for n, every in self.intervals(first).items()}
+        return np.int32(first), np.int32(last), np.int32(self.num_warmup), every_of
+
+    def is_ready(self, seconds: float | None = None) -> bool:
+        """Compile the loop, once for all groups; say whether it is there in so many seconds.
+
+        What is late is compiled on, for this run or another of its form. On a mesh of several
+        processes all wait.
+        """
+        if self._advance is not None:
+            return True
+        if several_processes(self._mesh):
+            seconds = None
+        given = (self._carries[0], *self._steps(0, 0), self._keys[0], self._data)
+        asked = "advance", (given, tuple(self._every["trace"].items()))
+        if seconds is not None and seconds <= 0 and not self._is_made(*asked):
+            return False  # it takes a while to trace it, too
+        began = time.monotonic()
+        # Traced here: another thread knows nothing of the settings of this one, such as its
+        # precision.
+        made = self._made(*asked, lambda: self._compilation(given))
+        try:
+            with contextlib.suppress(TimeoutError):
+                left = seconds and max(seconds - (time.monotonic() - began), 0.0)
+                self._advance = made.program(left)
+        finally:
+            self.compile_seconds += time.monotonic() - began
+        return self._advance is not None
+
+    def _compilation(self, given) -> Compilation:
+        """Begin to compile the loop for arguments like these."""
         placed = (_PARTS, P(), P(), P(), P(), P(CHAINS))
         chunk = functools.partial(self._loop.chunk, traced=dict(self._every["trace"]))
         run = jax.jit(self._on_mesh(chunk, placed, _PARTS), donate_argnums=(0,))
-        return run.lower(*given).compile(compiler_options=chain_options())
+        lowered = run.lower(*given)
+        return Compilation(lambda: lowered.compile(compiler_options=chain_options()))
 
     def _offset(self, kind):
         return self.num_warmup if kind == "draws" else 0
@@ -380,6 +408,28 @@ class ChainRun:
             done = last
         self._keys = counted
         return {name: np.concatenate([part[name] for part in parts], 1) for name in parts[0]}
+
+    def stand(self, is_enough: Callable[[ChainRun], bool]) -> None:
+        """Let every chain stay where it is, for as many draws as are enough, without a step.
+
+        Statistics of a step, such as the log joint density, are not known of them: zero.
+        """
+        placed = (P(CHAINS), P(CHAINS))
+        of = jax.jit(self._on_mesh(self._loop.standing, placed, P(CHAINS)))
+        parts = [
+            jax.tree.map(_on_host, of(carry.state, keys, self._data))
+            for carry, keys in zip(self._carries, self._keys, strict=True)
+        ]
+        while not is_enough(self):
+            self.stood = True
+            first, self.steps_done = self.steps_done, self.steps_done + 1
+            after = {"draws": self.intervals(), "trace": self._every["trace"]}
+            for kind, named in after.items():
+                for name, every in named.items():
+                    count = self._kept(kind, every, self.steps_done)
+                    if count > self._kept(kind, every, first):
+                        seen = np.concatenate([part[name] for part in parts])
+                        self._grown(kind, name, count)[:, count - 1] = seen
 
     def begin_at(self, snapshot: Any) -> None:
         """Let chains begin where those of a snapshot of all chains, by their numbers, were."""
@@ -606,6 +656,11 @@ class _Loop:
         """Return what is observed of the first step of a group of chains."""
         state, keys = self._first(*given)
         return self._observe(*self._step(keys, state, given[-1]))
+
+    def standing(self, state, keys, data):
+        """Return what is observed of a group of chains that took no step."""
+        _, info = jax.eval_shape(self._step, keys, state, data)
+        return self._observe(state, jax.tree.map(lambda of: jnp.zeros(of.shape, of.dtype), info))
 
     def started(self, *given, side, slots, observed):
         """Return what a group of chains carries at its start, and the keys of its steps.

@@ -89,10 +89,13 @@ def with_short_warmup(judged: Verdict, planned: int) -> Verdict:
     >>> with_short_warmup(judged, 300).status.value, judged.status.value
     ('unreliable', 'reliable')
     """
+    taken = judged.figures.num_warmup
     why = (
-        f"the time was up after {judged.figures.num_warmup:,} of {planned:,} steps of warm-up, so "
-        "that the draws tell where the chains were and not the posterior"
+        f"the time was up after {taken:,} of {planned:,} steps of warm-up, so that the draws tell "
+        "where the chains were and not the posterior"
     )
+    if taken == 0:
+        why = "the time was up before the sampler drew, so that the draws repeat where chains began"
     found = judged.changed(planned_warmup=planned, converged=False)
     return dataclasses.replace(found, notes=(why,), remedies={"chains": RESUME})
 

@@ -8,9 +8,12 @@ import os
 import platform
 import stat
 import sys
+import threading
 import warnings
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import jax
 import jaxlib.version
@@ -31,6 +34,8 @@ LISTS = (0, 10)
 SWITCH = "BMFJAX_COMPILATION_CACHE"
 #: Bytes of compiled programs that are kept, the most recently used ones.
 MAX_CACHE = 256 * 2**20
+
+_compiling: set[threading.Thread] = set()
 
 
 def use_compilation_cache(path: str | os.PathLike | None = None) -> Path | None:
@@ -166,3 +171,47 @@ def _options(*names) -> dict | None:
     if jaxlib.version.__version_info__ < LISTS:
         names = [n for n in names if n != PASSES]
     return {n: OPTIONS[n] for n in names if n not in flags}
+
+
+class Compilation:
+    """A compilation in a thread of its own: XLA cannot be interrupted, but need not be waited for.
+
+    A process that ends waits for the thread, which would crash in an interpreter that takes itself
+    apart; one that ends by ``os._exit`` need not (`is_compiling`).
+    """
+
+    def __init__(self, compile: Callable[[], Any]):
+        self._compile = compile
+        self._found: Future | None = self._begun()
+
+    def _begun(self) -> Future:
+        found = Future()
+
+        def work():
+            try:
+                found.set_result(self._compile())
+            except BaseException as error:
+                found.set_exception(error)
+            finally:
+                _compiling.discard(thread)
+
+        thread = threading.Thread(target=work, name="bmfjax compilation")
+        _compiling.add(thread)
+        thread.start()
+        return found
+
+    def program(self, seconds: float | None = None) -> Any:
+        """Return what was compiled, or raise TimeoutError where it is not there in time."""
+        self._found = self._found or self._begun()
+        try:
+            return self._found.result(seconds and min(seconds, threading.TIMEOUT_MAX))
+        except TimeoutError:
+            raise
+        except Exception:
+            self._found = None  # whoever asks again, when memory may suffice, begins again
+            raise
+
+
+def is_compiling() -> bool:
+    """Whether XLA compiles what nobody waits for any more."""
+    return bool(_compiling)

@@ -54,7 +54,7 @@ _lock = threading.Lock()
 
 def made_once(key: Hashable, make: Callable[[], Any]) -> Any:
     """Return what ``make()`` returned for an equal key under the same settings of JAX."""
-    whole = key, tuple(getattr(jax.config, name) for name in _SETTINGS)
+    whole = _with_settings(key)
     with _lock:
         if whole in _made:
             _made.move_to_end(whole)
@@ -65,6 +65,15 @@ def made_once(key: Hashable, make: Callable[[], Any]) -> Any:
         while len(_made) > MOST_PROGRAMS:
             _made.popitem(last=False)
     return found
+
+
+def is_made(key: Hashable) -> bool:
+    """Whether `made_once` has what an equal key made under the same settings of JAX."""
+    return _with_settings(key) in _made
+
+
+def _with_settings(key: Hashable) -> Hashable:
+    return key, tuple(getattr(jax.config, name) for name in _SETTINGS)
 
 
 def jit_equal(f: Callable, **options) -> Callable:
