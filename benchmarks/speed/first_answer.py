@@ -18,6 +18,11 @@ fitted with more and more steps of one chain until the error of those held out i
     python benchmarks/speed/first_answer.py --movielens ml-100k
     python benchmarks/speed/first_answer.py --only zoo mushroom
     python benchmarks/speed/first_answer.py --only 100,000 sparse
+
+With `--limit 20` each case is instead `bmfjax fit --max-time 20` with an empty cache, the whole
+command, `--tries` times: how long it took, and whether there was a result.
+
+    python benchmarks/speed/first_answer.py --limit 20 --only house-votes 700 20 4,000
 """
 
 from __future__ import annotations
@@ -26,6 +31,8 @@ import argparse
 import compileall
 import json
 import os
+import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,6 +52,14 @@ LARGE = {
     "100,000 x 1,000, rank 20": {"density": 0.5, "flip": 0.1},
     "sparse, 100,000 x 1,000, rank 20": {"density": 0.05, "flip": 0.002},
 }
+#: Random products with a tenth of the entries flipped: rows, columns and rank.
+PRODUCTS = {
+    "700 x 765, rank 8": (700, 765, 8),
+    "20 x 50,000, rank 4": (20, 50_000, 4),
+    "4,000 x 2,000, rank 20": (4_000, 2_000, 20),
+}
+#: Share of the time by which a command may be late.
+LATE = 1.25
 TARGET, STEPS = 0.909, (10, 20, 40, 80, 160)
 
 
@@ -179,6 +194,10 @@ def make_case(options):
     if options.case == DENSE:
         made = bmfjax.generate_product(512, 512, 30, density=0.5, flip=0.1, seed=0)
         return made.data, 30, {}, None
+    if options.case in PRODUCTS:
+        *shape, rank = PRODUCTS[options.case]
+        made = bmfjax.generate_product(*shape, rank, density=0.5, flip=0.1, seed=0)
+        return made.data, rank, {}, None
     if options.case in LARGE:
         made = bmfjax.generate_product(100_000, 1_000, 20, seed=0, **LARGE[options.case])
         return made.data, 20, {}, None
@@ -237,11 +256,54 @@ def cold_and_warm(options, case) -> dict:
     return of_ratings | {"cold": cold} | warm
 
 
+def limited(options, case) -> list[dict]:
+    """Run the command on a case with a limit, some times, each with an empty cache."""
+    import numpy as np
+
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        source, place = Path(folder) / "data.npy", Path(folder) / "fit"
+        options.case = case
+        data, rank, *_ = make_case(options)
+        values, hidden = data.part(np.arange(data.num_rows), np.arange(data.num_columns))
+        values = np.where(hidden, np.nan, values)
+        np.save(source, values)
+        words = [sys.executable, "-m", "bmfjax", "fit", str(source), "--rank", str(rank)]
+        words += ["--max-time", str(options.limit), "--output", str(place), "--overwrite"]
+        home = str(Path(__file__).parents[2])
+        for number in range(options.tries):
+            cache = {"XDG_CACHE_HOME": str(Path(folder) / f"cache-{number}"), "PYTHONPATH": home}
+            before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            done = subprocess.run(words, capture_output=True, text=True, env=os.environ | cache)
+            wall = time.perf_counter() - began
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            if done.returncode == 2:  # it is no answer to the question
+                raise SystemExit(done.stderr)
+            fit = place / "summary.json"
+            drawn = json.loads(fit.read_text())["scalars"] if fit.exists() else {}
+            found.append(
+                {
+                    "wall": round(wall, 1),
+                    "cpu": round(after.ru_utime + after.ru_stime - before.ru_utime
+                                 - before.ru_stime, 1),
+                    "load": round(os.getloadavg()[0], 1),
+                    "code": done.returncode,
+                    "result": fit.exists(),
+                    "page": (place / "report.html").exists(),
+                    "warmup": drawn.get("num_warmup"),
+                    "draws": drawn.get("num_draws"),
+                }
+            )  # fmt: skip
+            print(case, found[-1], flush=True)
+            shutil.rmtree(place, ignore_errors=True)
+    return found
+
+
 def cases(options) -> list[str]:
     """Every shipped matrix at rank 4, the larger cases, and ratings where their folder is given."""
     import bmfjax
 
-    names = [d.name for d in bmfjax.datasets()] + [DENSE, MUSHROOM, *LARGE]
+    names = [d.name for d in bmfjax.datasets()] + [*PRODUCTS, DENSE, MUSHROOM, *LARGE]
     return names + ([RATINGS] if options.movielens else [])
 
 
@@ -313,6 +375,9 @@ def tables(records: Records):
     )
     for name, record in records.items():
         yield f"## {name}"
+        if (limit := record["figures"].get("limit")) is not None:
+            yield from _in_time(limit, record["figures"]["cases"])
+            continue
         rows = []
         for case, runs in record["figures"]["cases"].items():
             # Of the largest matrices there is no second run; older records repeat the first.
@@ -322,6 +387,25 @@ def tables(records: Records):
             ["matrix", "", *_PHASES, "in all", "processor", "programs", "draws", "R-hat",
              "verdict"], rows,
         )  # fmt: skip
+
+
+def _in_time(limit: float, tried: dict):
+    """Say which commands ended in time, and with what."""
+    runs = [run for of_case in tried.values() for run in of_case]
+    ended = sum(run["wall"] <= LATE * limit and run["result"] for run in runs)
+    yield (
+        f"`bmfjax fit --max-time {limit:g}`: {ended} of {len(runs)} ended within "
+        f"{LATE * limit:g} s, with a result. Without a draw after the warm-up it is of the steps, "
+        "or of the starts."
+    )
+    yield table(
+        ["matrix", "seconds", "processor", "load", "result", "page", "steps of warm-up", "draws"],
+        [
+            [case, number(run["wall"], 1), number(run["cpu"], 1), number(run["load"], 1),
+             *("yes" if run[n] else "no" for n in ("result", "page")), run["warmup"], run["draws"]]
+            for case, of_case in tried.items() for run in of_case
+        ],
+    )  # fmt: skip
 
 
 def _answered(case: str, how: str, run: dict) -> list:
@@ -344,6 +428,10 @@ def main() -> None:
     parser.add_argument(
         "--max-time", type=float, help="seconds of sampling of a matrix; default: those of the fit"
     )
+    parser.add_argument(
+        "--limit", type=float, metavar="SECONDS", help="run the command with this --max-time"
+    )
+    parser.add_argument("--tries", type=int, default=1, help="with --limit, of each case")
     parser.add_argument("--output", type=Path)
     for name, kind in (("--case", str), ("--cache", Path), ("--steps", int)):
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
@@ -354,13 +442,18 @@ def main() -> None:
     from benchmarks.record import write_record
 
     figures = {"threads": os.cpu_count(), "max_time": options.max_time, "cases": {}}
+    figures |= {} if options.limit is None else {"limit": options.limit}
     for case in cases(options):
         if options.only and not case.startswith(tuple(options.only)):
+            continue
+        if options.limit is not None:
+            figures["cases"][case] = limited(options, case)
             continue
         figures["cases"][case] = found = cold_and_warm(options, case)
         for cache in ("cold", "warm"):
             print(f"{case} ({cache})", found[cache], flush=True)
-    print(write_record("first_answer", figures, options.output))
+    name = "first_answer" if options.limit is None else "first_answer_limit"
+    print(write_record(name, figures, options.output))
 
 
 if __name__ == "__main__":
