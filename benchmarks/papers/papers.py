@@ -351,6 +351,16 @@ GONSIOR = (
                 said="fits whose most probable number of tiles is right, and all fits",
             ),
             Row(
+                "the same of the relaxed model, two noisy matrices of 30 tiles of 8 x 8",
+                "left open",
+                tuple(
+                    Of("optimisers_thesis", ("thesis", f"8x8 noisy, {k}", method, "rank"))
+                    for method in ("relaxed posterior", "Boolean posterior")
+                    for k in (0, 1)
+                ),
+                said="tiles found by the relaxed model, which fails here, and by the Boolean one",
+            ),
+            Row(
                 "4, what have uncertainty and ambiguity in common?",
                 "left open",
                 (
