@@ -21,6 +21,7 @@ from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.kernels.base import State
 from bmfjax.kernels.tempering import AnnealedState
 from bmfjax.posterior.features import features_of
+from bmfjax.report.features import is_told
 
 QUICK = {"num_chains": 2, "num_warmup": 200, "num_samples": 200, "progress": False}
 ROWS, COLUMNS = 120, 24
@@ -103,6 +104,12 @@ def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
     assert text.index("What is common") < text.index("The factors")
     assert "<h3>All rows <span>" in text and text.count("<h3>Factor 1") == 1
     assert "odds x" in text and "Real with probability" in text and "person" in text
+    share = fitted.other_draws["basis_density"][..., 0].mean()
+    assert not is_told(fitted, share, 0) and is_told(fitted, 1.0, 0) and is_told(fitted, 0.0, 0)
+    odds = share / (1 - share)
+    for times, told in ((2.9, False), (3.1, True), (1 / 2.9, False), (1 / 3.1, True)):
+        assert is_told(fitted, times * odds / (1 + times * odds), 0) is told
+    assert ", not known; odds x" in text
 
 
 def test_new_rows_have_the_memberships_of_enumeration(planted, fitted):

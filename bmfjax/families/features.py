@@ -94,7 +94,8 @@ PAGE = Page(
             "which it has the largest effect come first. The bar is the probability that it "
             "concerns the column; the number after it is the factor by which it changes the odds "
             "of a one, with an interval of 90 %. Blue raises them, red lowers them, and grey "
-            "columns are rather not concerned.",
+            "columns are rather not concerned, or it is not known: the probability is nearly the "
+            "share of columns that the feature concerns, which a column without data would have.",
             card=feature_card,
             shades=SIGNED,
         ),

@@ -83,12 +83,17 @@ class Shades(NamedTuple):
 UNIT = Shades(top=1.0, ticks=(0, 0.5, 1))
 POSITIVE = Shades()
 SIGNED = Shades("signed", low=-1.0)
+HOLDS_AND_REAL = (
+    "A factor that holds was found again by the chains; one that is real is needed by the data, "
+    "and is not made by noise."
+)
 
 
 def factors(fit, *, note: str, card: Callable, shades: Shades | None = None) -> Section:
     """Show a card for each factor, in the order of the fit, and with `shades` the heat maps."""
     real = None
     if hasattr(fit, "tiles"):
+        note = f"{note} {HOLDS_AND_REAL}"
         real = image(tiles_figure(fit), "Probability that each tile is real", wide=False)
     maps = None
     if shades is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from markupsafe import Markup
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from bmfjax.posterior.features import special_first
 from bmfjax.report.factors import (
@@ -25,6 +25,8 @@ from bmfjax.report.style import label_colours
 SURE = 0.995
 #: Odds ratios are cut here: beyond, the data only say that they are large.
 LARGE = 1000.0
+#: Bayes factors from which on they are worth a mention (Kass, Raftery 1995).
+TOLD = 3.0
 
 
 def common(fit) -> Section:
@@ -109,11 +111,21 @@ def feature_card(fit, line, k: int) -> Card:
 
 def _bar(fit, found, j: int, k: int) -> Bar:
     mean, low, high = found.log_odds[:, j, k]
-    share = found.concerned[j, k]
+    share, known = found.concerned[j, k], is_told(fit, found.concerned[j, k], k)
     ratio, *ends = (_ratio(x) for x in (mean, low, high))
-    classes = ["outside"] * bool(share < 0.5) + ["below"] * bool(mean < 0)
-    text = f"{share:.2f}; odds x {ratio} ({ends[0]} to {ends[1]})"
+    classes = ["outside"] * bool(share < 0.5 or not known) + ["below"] * bool(mean < 0)
+    text = f"{share:.2f}{'' if known else ', not known'}; odds x {ratio} ({ends[0]} to {ends[1]})"
     return Bar(fit.data.column_names[j], float(share), text, " ".join(classes))
+
+
+def is_told(fit, concerned: float, k: int) -> bool:
+    """Say whether the data tell that feature `k` concerns a column, or that it does not.
+
+    In a small table a feature may concern nearly all columns, and its share of them is learned: a
+    column of which the data say nothing has about that probability.
+    """
+    before = fit.other_draws["basis_density"][..., k].mean(dtype=float)
+    return bool(abs(logit(np.clip(concerned, 1e-6, 1 - 1e-6)) - logit(before)) >= np.log(TOLD))
 
 
 def _ratio(log_odds: float) -> str:
