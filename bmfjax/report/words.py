@@ -122,8 +122,8 @@ CLAMPED = Word(
 RHAT_OF_STARTS = _rhat("starts")
 RHAT = _rhat(
     "chains",
-    f" Factors that all chains found hold up to {RHAT_SLOW} of the log joint density, which may be "
-    "slow.",
+    f" Where all chains found the same factors, these hold up to {RHAT_SLOW} of the log joint "
+    "density, which may be slow.",
 )
 EFFECTIVE_DRAWS = Word(
     "Effective draws",

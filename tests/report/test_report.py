@@ -192,7 +192,7 @@ def test_the_word_r_hat_says_by_which_factors_hold():
              if word.term == "R-hat")
         for model in ("ormachine", "logistic")
     )  # fmt: skip
-    assert "above 1.05 the chains are apart, or slow. Factors" in of_chains
+    assert "above 1.05 the chains are apart, or slow. Where all chains found" in of_chains
     assert "hold up to 1.2 of the log joint density" in of_chains
     assert of_starts.endswith("above 1.05 the starts are apart, or slow.")
 
