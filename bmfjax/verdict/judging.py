@@ -145,7 +145,7 @@ def of_chains(
         **_of_scalar(trace, "precision"),
         **_of_scalar(trace, "dispersion"),
         "entries_uncertain": entries.uncertain,
-        **_of_factors(agreeing, empty, chains),
+        **found_factors(agreeing, empty, chains),
         "clamped": _of(trace, "clamped", np.mean),
         "noise_free": bool(_of(trace, "residual", np.mean) < residual_floor),
         "shared_starts": bool(shared_starts and chains > 1),
@@ -267,7 +267,7 @@ def of_ratings(
         **_of_scalar(trace, "log_joint"),
         "log_joint_counts": joint_counts,
         **_of_scalar(trace, "precision"),
-        **_of_factors(agreeing, None, chains),
+        **found_factors(agreeing, None, chains),
         "agreement_counts": False,
         "given_start": bool(given_start and chains > 1),
         "noise_free": False,
@@ -336,7 +336,7 @@ def of_starts(
         "num_chains": starts,
         **_of_predictions(entries),
         **_quantiles(entries.rhat),
-        **_of_factors(agreeing, None, starts),
+        **found_factors(agreeing, None, starts),
         "given_start": bool(given_start and starts > 1),
     }
     if ranks is not None:
@@ -424,10 +424,11 @@ def _of_stacking(found: Mapping) -> str:
 # ---- what they share -----------------------------------------------------------------------------
 
 
-def _of_factors(agreeing, empty, chains) -> dict:
+def found_factors(agreeing, empty, chains) -> dict:
     """Return the share of factors that agree, their names, and how many are empty.
 
-    Empty factors explain nothing, and whatever chains have there says nothing against them.
+    `agreeing` and `empty` are those of `of_chains`. Empty factors explain nothing, and whatever
+    chains have there says nothing against them.
     """
     agreeing, of_most = np.atleast_2d(np.asarray(agreeing, float))[[0, -1]]
     counted = np.ones(len(agreeing), bool) if empty is None else ~np.asarray(empty, bool)
