@@ -186,40 +186,107 @@ def record(name: str):
 
 
 def panel():
-    """Draw how much better models predict hidden entries than latent classes do."""
-    sets = record("panel")["sets"]
-    gains = {
-        name: {m: of[m]["log_score"] - of["latent classes"]["log_score"] for m in COMPARED}
-        for name, of in sets.items()
-    }
-    names = sorted(gains, key=lambda name: gains[name]["features, signed"])
-    figure = style.new_figure(8.0, 3.9)
+    """Draw what models gain over latent classes against their processor seconds."""
+    found = {}
+    for of in record("panel")["sets"].values():
+        for model, cell in of.items():
+            if "auc" in cell and model != "column means":  # which are far below
+                gain = cell["log_score"] - of["latent classes"]["log_score"]
+                found.setdefault(model, []).append((cell["cpu_seconds"], gain, "verdict" in cell))
+    figure = style.new_figure(8.0, 4.6)
     axes = figure.add_subplot()
-    axes.axvline(0, color=style.EDGE, **style.DASHED)
-    for (model, label), colour, marker in zip(COMPARED.items(), (BLUE, ORANGE), "os", strict=True):
-        values = [gains[name][model] for name in names]
-        axes.scatter(values, range(len(names)), color=colour, marker=marker, label=label, zorder=3)
-    axes.set_yticks(range(len(names)), [SETS.get(name, name) for name in names])
-    style.axis_label(axes, "mean log score of a hidden entry, less that of latent classes (nats)")
+    axes.axhline(0, color=style.EDGE, **style.DASHED)
+    axes.set_xscale("log")
+    marks = {False: (ORANGE, "s", "others"), True: (BLUE, "o", "bmfjax")}
+    points = {}
+    for model, cells in found.items():
+        seconds, gains, ours = map(list, zip(*cells, strict=True))
+        colour, marker, _ = marks[ours[0]]
+        place = max(np.median(seconds), 0.1), np.mean(gains)
+        axes.scatter(*place, color=colour, marker=marker, s=42, zorder=3)
+        points[f"{SHORT.get(model, model)} ({len(cells)})"] = place
+    for colour, marker, name in marks.values():
+        axes.scatter([], [], color=colour, marker=marker, label=name)
+    axes.set_xlim(0.07, 400)
+    axes.set_xticks([0.1, 1, 10, 100], ["0.1 or less", "1", "10", "100"])
+    style.axis_label(axes, "processor seconds of a matrix, median (log scale)")
+    style.axis_label(axes, y="mean gain in log score over latent classes (nats)")
     style.tidy(axes, "both")
     axes.legend(loc="lower right", fontsize=9)
+    named_points(axes, points)
     return figure
 
 
-#: Models of the panel that are drawn, and their labels.
-COMPARED = {"features, signed": "features", "logistic": "logistic factorisation"}
-#: Names of matrices of the panel, where readers would not know the short one.
-SETS = {
-    "bci": "trees",
-    "bob-ross": "Bob Ross",
-    "dna": "DNA",
-    "fraction": "fraction subtraction",
-    "lastfm": "artists",
-    "mushroom": "mushrooms",
-    "news100": "words",
-    "pancan": "tumours' pathways",
-    "pbmc": "cells",
-}
+def named_points(axes, points: dict) -> None:
+    """Write names beside points, each where no other name or point is, as far as there is room."""
+    axes.figure.canvas.draw()
+    at = axes.transData.transform(list(points.values())) * 72 / axes.figure.dpi
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in at]
+    for (x, y), (name, place) in zip(at, points.items(), strict=True):
+        width = 4.6 * len(name)
+        tries = []
+        for dx, side in ((6, "left"), (-6, "right")):
+            for dy in (0, 7, -7, 13, -13):
+                left = x + dx - width * (side == "right")
+                box = (left, y + dy - 4, left + width, y + dy + 4)
+                meets = sum(
+                    box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3]
+                    for b in taken
+                )
+                tries.append((meets, len(tries), dx, dy, side, box))
+        _, _, dx, dy, side, box = min(tries)
+        taken.append(box)
+        axes.annotate(
+            name, place, (dx, dy), textcoords="offset points", fontsize=8, ha=side, va="center"
+        )
+
+
+#: Names of models of the panel, where readers would not know the short one.
+SHORT = {
+    "logistic": "logistic, tuned", "nmf": "NMF, tuned", "bmfjax nmf": "nmf", "bmfjax pmf": "pmf",
+}  # fmt: skip
+
+
+def panel_calibration():
+    """Draw observed against stated probabilities of hidden entries, of all matrices together."""
+    found = {}
+    for of in record("panel")["sets"].values():
+        for model, cell in of.items():
+            if "calibration" in cell:
+                bins = cell["calibration"]
+                number = np.array(bins["number"])
+                sums = np.array([number, number * bins["stated"], bins["ones"]], float)
+                ours, before, times = found.get(model, (False, 0.0, 0))
+                found[model] = "verdict" in cell or ours, before + sums, times + 1
+    shown = {m: of for m, of in found.items() if of[2] >= 2 and m != "column means"}
+    names = sorted(shown, key=lambda m: (not shown[m][0], -shown[m][2]))[:12]
+    wide = 4
+    high = -(-len(names) // wide)
+    figure = style.new_figure(8.6, 2.3 * high + 0.3)
+    for axes in (grid := figure.subplots(high, wide, sharex=True, sharey=True, squeeze=False)).flat:
+        axes.set_visible(False)
+    for axes, model in zip(grid.flat, names, strict=False):
+        axes.set_visible(True)
+        ours, (number, stated, ones), times = shown[model]
+        some = number >= 20
+        number, stated, ones = number[some], (stated / np.maximum(number, 1))[some], ones[some]
+        share = ones / number
+        error = 2 * np.sqrt(np.maximum(share * (1 - share), 1 / number) / number)
+        colour, marker = (BLUE, "o") if ours else (ORANGE, "s")
+        axes.plot([0, 1], [0, 1], color=style.EDGE, **style.DASHED)
+        axes.vlines(stated, share - error, share + error, color=colour, linewidth=1)
+        size = 8 + 60 * np.sqrt(number / number.max())
+        axes.scatter(stated, share, s=size, color=colour, marker=marker, zorder=3)
+        style.heading(axes, f"{SHORT.get(model, model)} ({times})")
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 1)
+        axes.set_xticks([0, 0.5, 1])
+        axes.set_yticks([0, 0.5, 1])
+        style.tidy(axes, "both")
+        axes.tick_params(labelbottom=True, labelsize=8)
+    figure.supxlabel("stated probability of a one", fontsize=9.5)
+    figure.supylabel("observed share of ones", fontsize=9.5)
+    return figure
 
 
 def sizes():
@@ -634,6 +701,7 @@ SINGLE = {
     "filled-in": filled_in,
     "own-model": own_model,
     "panel": panel,
+    "panel-calibration": panel_calibration,
     "phases": phases,
     "reconstruction": reconstruction,
     "shapes": shapes,

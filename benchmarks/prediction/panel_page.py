@@ -6,12 +6,17 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from benchmarks.form import Records, number, table
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from benchmarks.prediction.panel_data import RATED, SETS
+from benchmarks.form import Records, number, percent, table
 
 ROOT = Path(__file__).parents[2]
 PAGE, MODELS_PAGE = ROOT / "docs" / "panel.md", ROOT / "docs" / "models.md"
@@ -167,24 +172,40 @@ def absent(sets: dict) -> Iterable[str]:
         yield f"* {why}: {told}"
 
 
-def fits_table(sets: dict) -> str:
-    """Return a table of all fits, with verdict and commit."""
-    rows = [
-        [NAMES.get(name, name), label(model), number(cell["calibration_error"], 3),
-         number(cell["calibration_error_by_chance"], 3),
-         number(cell.get("calibration_error_by_draws"), 3), cell["rank"],
-         number(cell["cpu_seconds"], 0), _allowed(cell),
-         cell["verdict"].split(",")[0].split(":")[0],
-         "holds" if said_to_hold(cell) else "does not",
-         *("" if "holds" not in cell else "holds" if cell["holds"][part] else "does not"
-           for part in ("factors", "number")), cell["commit"]]
-        for name in SETS for model, cell in scored(sets.get(name, {})).items() if is_fit(cell)
-    ]  # fmt: skip
+def cells_table(sets: dict) -> str:
+    """Return a table of all cells of ones and zeros, those of fits with verdict and limit."""
+    rows = []
+    for name in SETS:
+        for model, cell in scored(sets.get(name, {})).items():
+            row = [
+                NAMES.get(name, name), label(model), number(cell["log_score"], 4),
+                number(cell["auc"], 3), number(cell["calibration_error"], 3),
+                number(cell["calibration_error_by_chance"], 3),
+                number(cell.get("calibration_error_by_draws"), 3),
+                percent(cell.get("coverage"), 0), cell.get("rank", cell.get("number")),
+                number(cell["cpu_seconds"], 1), number(cell.get("peak_mb")), "", "", "", "", "",
+                cell["commit"],
+            ]  # fmt: skip
+            if is_fit(cell):
+                row[11:16] = [
+                    _allowed(cell),
+                    cell["verdict"].split(",")[0].split(":")[0],
+                    *_parts(cell),
+                ]
+            rows.append(row)
     header = [
-        "matrix", "model", "calibration error", "by chance", "by draws", "factors", "CPU s",
-        "allowed", "verdict", "predictions", "factors", "number", "commit",
+        "matrix", "model", "log score", "AUC", "calibration error", "by chance", "by draws",
+        "coverage, %", "factors", "CPU s", "MB", "allowed", "verdict", "predictions", "factors",
+        "number", "commit",
     ]  # fmt: skip
     return table(header, rows)
+
+
+def _parts(cell: dict) -> list[str]:
+    """Write which parts of a verdict hold; an older cell has its sentence alone."""
+    held = {"predictions": said_to_hold(cell)} | cell.get("holds", {})
+    words = {True: "holds", False: "does not", None: ""}
+    return [words[held.get(part)] for part in ("predictions", "factors", "number")]
 
 
 def _allowed(cell: dict) -> str:
@@ -264,8 +285,206 @@ def tables(records: Records):
         yield COUNTED
         yield trial_table(sets)
         yield (
-            "All fits: calibration error, beside its two quantiles by chance, of independent "
-            "entries and of draws of the posterior; the most factors of any draw; processor "
-            "seconds, and what was allowed; the three parts of the verdict, and the commit."
+            "All cells: calibration error, beside its two quantiles by chance, of independent "
+            "entries and of draws of the posterior; the most factors of any draw, or the number "
+            "that was chosen; of fits the processor seconds that were allowed, and what the "
+            "verdict begins with and says of its three parts; and the commit. Cells of "
+            "earlier runs have no coverage and no memory."
         )
-        yield fits_table(sets)
+        yield cells_table(sets)
+
+
+# ---- pages of the guide --------------------------------------------------------------------------
+
+#: What a matrix has, in words of those who collect such data.
+ABOUT = {
+    "bob-ross": "what 403 paintings show", "fraction": "right answers in a test",
+    "animals": "attributes of 50 animals", "lastfm": "artists that listeners like",
+    "news100": "words in posts", "pancan": "altered pathways of tumours",
+    "pbmc": "genes that are on in cells", "mushroom": "attributes of mushrooms",
+    "votes": "votes in a parliament", "zoo": "attributes of animals",
+    "bci": "tree species on plots", "dna": "sequences near splice sites",
+    "aggression": "answers to a questionnaire", "roles": "permissions of users",
+}  # fmt: skip
+
+
+def complete(sets: dict) -> list[str]:
+    """Return the matrices that have a fit of bmfjax, and one of another."""
+    return [n for n in SETS if {*map(is_fit, scored(sets.get(n, {})).values())} == {True, False}]
+
+
+def best_of(cells: dict, fits: bool) -> tuple[str, dict]:
+    """Return the best model of bmfjax, or the best of all others, and its cell."""
+    some = {name: cell for name, cell in scored(cells).items() if is_fit(cell) == fits}
+    return max(some.items(), key=lambda item: item[1]["log_score"])
+
+
+def first_table(sets: dict) -> str:
+    """Return a table of the best model of bmfjax, and of the best other one, for each matrix."""
+    rows = []
+    for name in complete(sets):
+        (model, fit), (peer, other) = best_of(sets[name], True), best_of(sets[name], False)
+        shape = " x ".join(number(n) for n in fit["shape"])
+        texts = [number(cell["log_score"], 3) for cell in (fit, other)]
+        best = int(other["log_score"] > fit["log_score"])
+        texts[best] = f"**{texts[best]}**"
+        texts[0] += " †" * fit["verdict"].startswith(REFUSED)
+        rows.append([
+            f"{ABOUT[name]} ({NAMES.get(name, name)}, {shape})",
+            label(model), texts[0], number(fit["cpu_seconds"], 0),
+            label(peer), texts[1], number(other["cpu_seconds"], 1),
+        ])  # fmt: skip
+    header = ["data", "best of bmfjax", "log score", "CPU s", "best other", "log score", "CPU s"]
+    return table(header, rows)
+
+
+#: Kinds of data, and the matrices of each.
+KINDS = {
+    "answers: tests, questionnaires, votes": ("fraction", "aggression", "votes"),
+    "attributes, and species on plots": ("animals", "zoo", "mushroom", "bci"),
+    "what is in paintings, texts, playlists": ("bob-ross", "news100", "lastfm"),
+    "genes, cells, sequences": ("pancan", "pbmc", "dna"),
+    "permissions of users: tiles that are nearly exact": ("roles",),
+}
+
+
+def gain(sets: dict, model: str, names: Iterable[str]) -> float | None:
+    """Return the mean gain over latent classes; None where a matrix has no score of a model."""
+    cells = [scored(sets.get(name, {})) for name in names]
+    if not all({model, CLASSES} <= {*of} for of in cells):
+        return None
+    return statistics.mean(of[model]["log_score"] - of[CLASSES]["log_score"] for of in cells)
+
+
+def kinds_table(sets: dict) -> str:
+    """Return a table of what to try first, by the kind of data."""
+    rows = []
+    for kind, names in KINDS.items():
+        row = [f"{kind} ({', '.join(NAMES.get(n, n) for n in names)})"]
+        for fits in (True, False):
+            found = [
+                (value, model)
+                for model in models_of(sets, names)
+                if any(is_fit(sets[n].get(model, {})) for n in names if n in sets) == fits
+                and (value := gain(sets, model, names)) is not None
+            ]
+            value, model = max(found, default=(None, "none"))
+            seconds = [sets[n][model]["cpu_seconds"] for n in names if value is not None]
+            row += [label(model), number(value, 3)]
+            row.append(number(statistics.mean(seconds), 0) if seconds else "")
+        rows.append(row)
+    header = ["your data", "of bmfjax first", "gain", "CPU s", "best other", "gain", "CPU s"]
+    return table(header, rows)
+
+
+def default_sentence(sets: dict) -> str:
+    """Return what the panel says of the default model."""
+    fits = [m for m in models_of(sets, SETS) if any(is_fit(c.get(m, {})) for c in sets.values())]
+    others = [m for m in models_of(sets, SETS) if m not in fits and m != "column means"]
+    lines = []
+    for model in (SIGNED, POSITIVE):
+        told = [
+            f"{label(other)} on {k} of {n}"
+            for other in others
+            for k, n in (against(sets, model, other),)
+        ]
+        lines.append(f"`{model}` is as good as or better than {', '.join(told)}.")
+    names = complete(sets)
+    first = [n for n in names if best_of(sets[n], True)[0] == SIGNED]
+    return (
+        f"The default, `features` with weights of both signs, is the best model of bmfjax on "
+        f"{len(first)} of {len(names)} matrices. " + " ".join(lines)
+    )
+
+
+def section(sets: dict) -> str:
+    """Return the part of the page on models that is made of the record."""
+    return "\n\n".join([
+        MARKS[0],
+        "On {download}`a panel <../benchmarks/results/panel.json>` of "
+        f"{sum(n in sets for n in SETS)} real matrices a tenth of the entries was hidden. [The "
+        "panel](panel.md) has all models, costs and verdicts. The gain is the mean log probability "
+        "of a hidden entry (nats), less that of tuned latent classes; CPU s are of a matrix, with "
+        "all compilation:",
+        kinds_table(sets),
+        "Take the first where you need factors, intervals and a verdict. Where you need nothing "
+        "but predicted entries, in seconds, the best other may do.",
+        default_sentence(sets),
+        MARKS[1],
+    ])  # fmt: skip
+
+
+def page_of(sets: dict) -> str:
+    """Return the text of the page of the panel."""
+    said = counts(sets)
+    held = said[True, True] + said[True, False]
+    blocks = [
+        "# Which model predicts best?",
+        "A tenth of the entries of "
+        f"{sum(n in sets for n in SETS)} real matrices of ones and zeros was hidden, and a part of "
+        f"{sum(n in sets for n in RATED)} sets of ratings. Each model gave each hidden entry a "
+        "probability, or an interval. `python benchmarks/prediction/panel_page.py` makes this page "
+        "of {download}`the record <../benchmarks/results/panel.json>`; [the "
+        "tables](benchmarks.md) say how it was made.",
+        "![Mean gain over latent classes against processor seconds, a point for each "
+        "model](pictures/panel.svg)",
+        "*Upper left is best: more right, and sooner. Models of bmfjax are circles, others are "
+        "squares. Above the dashed line a model predicts better than tuned latent classes.*",
+        EXPLAINED,
+        summary(sets),
+        default_sentence(sets),
+        "## Which model for which matrix",
+        RULE,
+        "The best model of bmfjax beside the best other one; the better of a line is bold. † marks "
+        'fits whose verdict is "Do not rely on this run".',
+        first_table(sets),
+        "## All scores",
+        "Mean log probability of a hidden entry, in nats. " + DAGGER,
+        *score_tables(sets),
+        "Cells that are empty:",
+        "\n".join(absent(sets)),
+        "## Are the probabilities true?",
+        "![Stated and observed probabilities of hidden entries, a panel for each "
+        "model](pictures/panel-calibration.svg)",
+        "*Entries of all matrices in ten bins. On the dashed line as many are ones as was stated; "
+        "the size of a point says how many entries it has, and bars are two standard errors.*",
+        COUNTED,
+        trial_table(sets),
+        f"Of {held} fits whose verdict says that predictions hold, {said[True, False]} are "
+        "further from the shares of ones than chance allows; of "
+        f"{said[False, True] + said[False, False]} others, {said[False, False]} are.",
+    ]
+    if any(sets.get(rated) for rated in RATED):
+        blocks += [
+            "## Ratings",
+            "MovieLens 100K has the first of its publisher's five folds hidden, the others a "
+            "tenth. Errors and widths of 90 % intervals are in the unit of the publisher: stars, "
+            "and points from -10 to 10 of jokes.",
+            ratings_table(sets),
+        ]
+    return "\n\n".join(map(wrapped, blocks)) + "\n"
+
+
+def wrapped(block: str) -> str:
+    """Break a paragraph into lines; tables, lists and links stay."""
+    if block.startswith(("|", "#", "*", "!", "<")):
+        return block
+    return textwrap.fill(block, 110, break_on_hyphens=False, break_long_words=False)
+
+
+def with_section(page_text: str, sets: dict) -> str:
+    """Return the page on models with its part made anew."""
+    before, _, rest = page_text.partition(MARKS[0])
+    blocks = section(sets).split("\n\n")
+    return before + "\n\n".join(map(wrapped, blocks)) + rest.partition(MARKS[1])[2]
+
+
+def main() -> None:
+    record = json.loads((ROOT / "benchmarks" / "results" / "panel.json").read_text())
+    sets = record["figures"]["sets"]
+    PAGE.write_text(page_of(sets))
+    MODELS_PAGE.write_text(with_section(MODELS_PAGE.read_text(), sets))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""The panel of models: how hidden entries are scored, how cells are kept, and what pages say."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import record
+from benchmarks.prediction import panel as script
+from benchmarks.prediction import panel_baselines, panel_data, panel_page
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+
+
+def test_intervals_of_a_true_model_cover_as_often_as_they_say():
+    """The numbers are small and whole, so that ends of intervals count by their share."""
+    coverage = panel_data.coverage
+    rng = np.random.default_rng(0)
+    rows, columns = np.indices((60, 12)).reshape(2, -1)
+    chance = rng.random(60 * 12)
+    replicates = rng.random((400, len(chance))) < chance
+    found = [
+        coverage(replicates, rng.random(len(chance)) < chance, rows, columns) for _ in range(9)
+    ]
+    assert np.mean(found) == pytest.approx(0.9, abs=0.02)
+    narrow = np.broadcast_to(chance > 0.5, replicates.shape)  # as if all were known
+    assert coverage(narrow, rng.random(len(chance)) < chance, rows, columns) < 0.5
+
+
+def test_scores_are_those_of_a_hand():
+    chance, ones = np.array([[0.05, 0.15, 0.95]]), np.array([[False, True, True]])
+    found = panel_data.scores(chance, ones, np.ones_like(ones))
+    assert found["log_score"] == pytest.approx(np.log([0.95, 0.15, 0.95]).mean())
+    assert found["auc"] == 1.0
+    assert found["calibration_error"] == pytest.approx((0.05 + 0.85 + 0.05) / 3)
+    assert found["calibration"]["number"] == [1, 1, *[0] * 7, 1]
+    assert found["calibration"]["ones"] == [0, 1, *[0] * 7, 1]
+
+
+def test_settings_are_chosen_by_the_shown_entries_alone(monkeypatch):
+    """A model that knows the hidden entries is told nothing of them."""
+    seen = []
+
+    def model(ones, observed, number, seed):
+        seen.append(observed)
+        return np.full(ones.shape, number / 10)
+
+    asked = panel_baselines.Tuned(model, [(number, {}) for number in (1, 3, 9)], (1, 1))
+    monkeypatch.setitem(panel_baselines.TUNED, "constant", asked)
+    rng = np.random.default_rng(0)
+    ones, observed = rng.random((40, 30)) < 0.3, rng.random((40, 30)) < 0.8
+    probability, chosen = panel_baselines.tuned("constant", ones | ~observed, observed)
+    assert chosen == {"number": 3} and (probability == 0.3).all()
+    assert not any((shown & ~observed).any() for shown in seen)
+    assert [shown.sum() < observed.sum() for shown in seen] == [True, True, True, False]
+
+
+@pytest.fixture
+def panel(monkeypatch, tmp_path):
+    """The script with a stub in place of the process that scores a cell."""
+    for path in ("uci-zoo/zoo.npz", "bob-ross/bob-ross.npz"):
+        (tmp_path / "data" / path).parent.mkdir(parents=True)
+        (tmp_path / "data" / path).touch()
+    script.scored = []
+
+    def scored(options, name, model):
+        script.scored.append((name, model))
+        return {"log_score": -float(len(script.scored)), "auc": 0.5}
+
+    def run(*words):
+        script.scored.clear()
+        words = ["--data", str(tmp_path / "data"), "--output", str(tmp_path), *words]
+        monkeypatch.setattr(sys, "argv", ["panel.py", *words, "--sets", "zoo", "bob-ross"])
+        script.main()
+        return json.loads((tmp_path / "panel.json").read_text())["figures"]["sets"]
+
+    monkeypatch.setattr(script, "in_a_process", scored)
+    monkeypatch.setattr(record, "write_pages", lambda *_, **__: None)
+    script.run = run
+    return script
+
+
+def test_a_run_goes_on_where_the_last_stopped(panel, monkeypatch):
+    some = ("--models", "features, signed", "column means", "--commit", "a1")
+    sets = panel.run(*some)
+    assert panel.scored == [
+        (name, model) for model in ("column means", "features, signed")
+        for name in ("bob-ross", "zoo")
+    ]  # fmt: skip
+    assert {cell["commit"] for of in sets.values() for cell in of.values()} == {"a1"}
+    assert panel.run(*some) == sets and panel.scored == []
+    monkeypatch.setattr(panel, "sampler_of", lambda model: "changed")
+    after = panel.run(*some)
+    assert panel.scored == [("bob-ross", "features, signed"), ("zoo", "features, signed")]
+    assert after["zoo"]["column means"] == sets["zoo"]["column means"]
+    panel.run(*some, "--again")
+    assert len(panel.scored) == 4
+
+
+def test_a_failure_takes_nothing_from_the_record(panel, monkeypatch):
+    some = ("--models", "column means", "--commit", "a1")
+    before = panel.run(*some)
+    monkeypatch.setattr(panel, "in_a_process", lambda *_: {"stopped": "a reason"})
+    assert panel.run(*some, "--again") == before
+
+
+def test_a_peer_that_is_absent_is_told(monkeypatch):
+    monkeypatch.setattr(script.importlib.util, "find_spec", lambda name: None)
+    assert script.in_a_process(argparse.Namespace(), "zoo", "nbmf-mm") == {
+        "not_run": "nbmf_mm is not installed"
+    }
+    assert script.missing_package("latent classes") is None
+
+
+def cell(score, error=0.01, verdict=None, **more):
+    found = {
+        "log_score": score, "auc": 0.9, "calibration_error": error, "cpu_seconds": 1.0,
+        "calibration_error_by_chance": 0.02, "shape": [3, 2], "commit": "a1", "rank": 2,
+    }  # fmt: skip
+    return found | ({} if verdict is None else {"verdict": verdict}) | more
+
+
+def test_tables_say_what_fits_say_of_themselves():
+    refused = "Do not rely on this run: predictions do not hold yet; x."
+    holds = "Usable: predictions hold (to within 0.05); y."
+    sets = {
+        "zoo": {
+            "features, signed": cell(-0.1, 0.5, refused),
+            "features, positive": cell(-0.3, 0.5, holds),
+            "latent classes": cell(-0.2),
+            "nbmf-mm": {"not_run": "nbmf_mm is not installed"},
+        },
+    }
+    (scores,) = panel_page.score_tables(sets)
+    assert "| features, signed | **-0.100** † |" in scores
+    assert "| features, positive | -0.300 |" in scores
+    assert list(panel_page.absent(sets)) == ["* nbmf_mm is not installed: nbmf-mm (zoo)"]
+    assert panel_page.counts(sets) == {
+        (True, True): 0, (True, False): 1, (False, True): 0, (False, False): 1,
+    }  # fmt: skip
+    assert panel_page.against(sets, "features, positive", "latent classes") == (0, 1)
+    assert "**-0.100** † | 1 | latent classes, tuned | -0.200" in panel_page.first_table(sets)
+
+
+def test_pages_are_what_the_record_makes():
+    sets = json.loads((RESULTS / "panel.json").read_text())["figures"]["sets"]
+    assert panel_page.PAGE.read_text() == panel_page.page_of(sets), "run panel_page.py"
+    text = panel_page.MODELS_PAGE.read_text()
+    assert text == panel_page.with_section(text, sets), "run panel_page.py"
+    assert panel_page.section(sets).splitlines()[0] in text
