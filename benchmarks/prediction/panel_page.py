@@ -389,8 +389,17 @@ def default_sentence(sets: dict) -> str:
             for k, n in (against(sets, model, other),)
         ]
         lines.append(f"`{model}` is as good as or better than {', '.join(told)}.")
-    names = complete(sets)
+    names = [n for n in complete(sets) if SIGNED in scored(sets[n])]
     first = [n for n in names if best_of(sets[n], True)[0] == SIGNED]
+    rest = [
+        f"{NAMES.get(n, n)} ({label(model)}, by "
+        f"{number(cell['log_score'] - sets[n][SIGNED]['log_score'], 3)})"
+        for n in names
+        if (found := best_of(sets[n], True))[0] != SIGNED
+        for model, cell in (found,)
+    ]  # fmt: skip
+    if rest:
+        lines.insert(0, f"Another is better on {', '.join(rest)}.")
     return (
         f"The default, `features` with weights of both signs, is the best model of bmfjax on "
         f"{len(first)} of {len(names)} matrices. " + " ".join(lines)
