@@ -15,8 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.prediction.panel_data import RATED, SETS
 from benchmarks.form import Records, number, percent, table
+from benchmarks.prediction.panel_data import RATED, SETS
 
 ROOT = Path(__file__).parents[2]
 PAGE, MODELS_PAGE = ROOT / "docs" / "panel.md", ROOT / "docs" / "models.md"
@@ -170,6 +170,21 @@ def absent(sets: dict) -> Iterable[str]:
     for why, of in reasons.items():
         told = "; ".join(f"{model} ({', '.join(names)})" for model, names in of.items())
         yield f"* {why}: {told}"
+
+
+def runs(sets: dict) -> Iterable[str]:
+    """Yield a line for each run of binary features: their sampler has changed between some."""
+    for model in (SIGNED, POSITIVE):
+        found: dict[tuple, list[str]] = {}
+        for name in SETS:
+            if cell := scored(sets.get(name, {})).get(model):
+                key = cell["commit"], cell.get("sampler", "not noted"), _allowed(cell)
+                found.setdefault(key, []).append(NAMES.get(name, name))
+        told = [
+            f"{', '.join(names)} (commit {commit}, sampler {sampler}, {allowed})"
+            for (commit, sampler, allowed), names in found.items()
+        ]
+        yield f"* {model}: {'; '.join(told)}"
 
 
 def cells_table(sets: dict) -> str:
@@ -452,6 +467,9 @@ def page_of(sets: dict) -> str:
         *score_tables(sets),
         "Cells that are empty:",
         "\n".join(absent(sets)),
+        "Binary features were fitted in several runs, with the processor seconds that are allowed "
+        "in brackets. Where the sampler differs it has changed between them:",
+        "\n".join(runs(sets)),
         "## Are the probabilities true?",
         "![Stated and observed probabilities of hidden entries, a panel for each "
         "model](pictures/panel-calibration.svg)",
