@@ -181,7 +181,7 @@ def _command(*words) -> str:
 
 
 def _stopped(stop, options) -> str:
-    """One line: what ended the command, how far it was, and how to continue."""
+    """Say in one line what ended the command, how far it was, and how to continue."""
     when = str(stop) or getattr(options, "stage", "before anything was done")
     said = f"{'terminated' if isinstance(stop, SystemExit) else 'interrupted'} {when}"
     checkpoint = getattr(options, "checkpoint", None)
@@ -909,7 +909,7 @@ def _fit_apart(options) -> int:
 
 
 def _exported(options, output) -> Path | None:
-    """Where the table of factors goes."""
+    """Return where the table of factors goes."""
     return output / f"factors.{options.export}" if options.export else None
 
 

@@ -102,7 +102,7 @@ def read_cells(path, data, header="auto") -> tuple[np.ndarray, np.ndarray]:
 
 
 def _name_fields(fields):
-    """Whether the fields of a first line are what a header may hold."""
+    """Tell whether the fields of a first line are what a header may hold."""
     return not re.search(r"\d", "".join(fields)) or all(map(is_id_name, fields[:2]))
 
 
@@ -193,7 +193,7 @@ def remove_exported(folder: Path) -> None:
 
 
 def _is_table(path, header=HEADER):
-    """Whether a file has the columns of a table that is written here."""
+    """Tell whether a file has the columns of a table that is written here."""
     if path.is_symlink() or not path.is_file():
         return False
     if path.suffix.lower() == ".csv":

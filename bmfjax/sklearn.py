@@ -293,7 +293,7 @@ class BooleanMF(_Bits):
     model : str or Model
         {models}, as of `bmfjax.fit`, or such a model as a value without a rank:
         ``OrMachine(num_rates=1)``.
-        Of "one-hot" a sample uses exactly one component, so that the components are clusters. With
+        A sample of "one-hot" uses exactly one component, so that components are clusters. With
         a `usage` given bit by bit nothing can be transformed.
     random_state : int, RandomState or None
         An int gives the same result at every fit, that of `bmfjax.fit` with this seed.
@@ -363,12 +363,12 @@ class BooleanMF(_Bits):
         return self
 
     def inverse_transform(self, X):
-        r"""Probability that each entry is truly a one, from usages.
+        r"""Return the probability that each entry is truly a one, from usages.
 
         :math:`E_u[1 - \prod_k (1 - z_{ik} u_{jk})]` over draws of the basis: exact for usages of
-        0 and 1, and for probabilities where the components of a sample are independent. Of
-        "one-hot" :math:`E_u[\sum_k z_{ik} u_{jk}]`, of "hamming" the probability of an observed
-        one, and of "features" that in a sample of average effect.
+        0 and 1, and for probabilities where the components of a sample are independent. For
+        "one-hot" :math:`E_u[\sum_k z_{ik} u_{jk}]`, for "hamming" the probability of an observed
+        one, and for "features" that in a sample of average effect.
 
         Parameters
         ----------
@@ -580,7 +580,7 @@ def _seed(random_state) -> int:
 
 
 def _random_bits(kind, data, rank, seed) -> dict:
-    """Bits at random, whose Boolean product is expected to have as many ones as the data.
+    """Return bits at random, whose Boolean product is expected to have as many ones as the data.
 
     They are such as fits of a `kind` have.
     """

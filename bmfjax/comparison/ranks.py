@@ -643,7 +643,7 @@ def check_folder(folder: str | os.PathLike, overwrite: bool) -> Path:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether the files of a folder are of a comparison: its record, and a table by its header."""
+    """Tell whether a folder holds a comparison: its record, and a table with its header."""
     paths = [folder / name for name in FILES]
     if any(path.is_symlink() or (path.exists() and not path.is_file()) for path in paths):
         return False

@@ -50,7 +50,7 @@ def check_axes(array: Any, name: str = "values") -> None:
 
 
 def is_real(kind: Any) -> bool:
-    """Whether a dtype, also one of pandas, is of numbers that are not complex."""
+    """Tell whether a dtype, also one of pandas, is of numbers that are not complex."""
     return pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind)
 
 

@@ -306,7 +306,7 @@ def integrated_time(draws) -> np.ndarray:
 
 
 def summarise(draws: Mapping[str, np.ndarray]):
-    """Return mean, spread and convergence of a few named scalars.
+    """Return the mean, spread and convergence of a few named scalars.
 
     Parameters
     ----------

@@ -573,7 +573,7 @@ class Family:
         return BinaryMatrix
 
     def needs_each_value(self, model: str) -> bool:
-        """Whether every value of the data is a parameter's, so that one of each must be fitted."""
+        """Tell whether every value of the data has a parameter, and one of each must be fitted."""
         return False
 
     def read(self, source: Any, model: str) -> Data:
@@ -703,7 +703,7 @@ def alike(problem: Problem, agreement: np.ndarray | None) -> np.ndarray:
 
 
 def is_exact(problem: Problem, chains: Chains) -> bool:
-    """Whether the draws are from the posterior itself."""
+    """Tell whether the draws are from the posterior itself."""
     return problem.kernel.exact and chains.arguments.get("exact", True)
 
 

@@ -678,7 +678,7 @@ def without_unused(data, approximation: Mapping, drawn: Mapping) -> tuple[dict, 
 
 
 def _ordered(values, order, rank, moment):
-    """Factors in their order; effects and ones after them, and the bias, as they are."""
+    """Return factors in their order; effects and ones after them, and the bias, as they are."""
     values = np.asarray(values)
     if values.ndim == 1:
         return values

@@ -352,7 +352,7 @@ def _used(drawn, data, precision, pivot) -> dict:
 
 
 def _ordered(usage, basis, pivot, held: int = 0):
-    """Draws with factors matched by their directions, the largest first, after those held."""
+    """Match the factors of draws by their directions, the largest first, after those held."""
     if held:
         known, further = ([f[..., s] for f in (usage, basis)] for s in np.s_[:held, held:])
         if further[0].shape[-1]:

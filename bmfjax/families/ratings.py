@@ -192,7 +192,7 @@ PAGES = {
 class RatingsFit(NumbersFit):
     """A fit of ratings with normal noise; what is expected of an entry has its effects included."""
 
-    #: Of "row" and of "column", how attributes of new lines are read, with their `names`.
+    #: How attributes of new "row" and "column" lines are read, with their `names`.
     attributes: Mapping[str, Attributes] = field(default_factory=dict)
 
     _models = ("pmf",)
@@ -361,7 +361,7 @@ class RatingsFit(NumbersFit):
         k : int
             Items a user, at most.
         seen : bool
-            Whether items that a user has rated are among them. Of "probit" those are the ones: a
+            Whether items that a user has rated are among them. For "probit" those are the ones: a
             zero is recommended where it will probably become a one.
         by : {"mean", "quantile", "probability"}
             "mean" is the expected rating. "quantile" is its `lower` end, and puts what the fit is
@@ -369,8 +369,8 @@ class RatingsFit(NumbersFit):
             rating of at least `least`, noise included.
         least : float, optional
             The rating that counts as high; default three quarters up the scale, 4 of 1 to 5 stars.
-            Of "pmf", whose ratings are any numbers, 3.5 stands for those that round to 4. Not of
-            "probit".
+            The ratings of "pmf" are any numbers: 3.5 stands for those that round to 4. "probit" has
+            none.
         level : float
             Probability of the central interval from `lower` to `upper`.
         positions : bool
@@ -1079,7 +1079,7 @@ def _check_other_side(fitted, new, side):
 
 
 def _draws_from_prior(fit, side, size, seed, known) -> dict:
-    """Draws of lines of which no cell is rated, as `_draws_of_new`."""
+    """Return draws of lines of which no cell is rated, as `_draws_of_new`."""
     rng, own, effect = np.random.default_rng(seed), FACTORS[side], f"{side}_effect"
     draws = {n: np.asarray(d, float) for n, d in fit.other_draws.items()}
     mean, precision = draws[f"{own}_mean"], draws[f"{own}_precision"]
@@ -1096,7 +1096,7 @@ def _draws_from_prior(fit, side, size, seed, known) -> dict:
 
 
 def _draws_of_new(fit, new, side, sweeps, seed, attributes) -> dict:
-    """Draws of the new lines' factors and effects, (chain, draw, ...).
+    """Return draws of the new lines' factors and effects, (chain, draw, ...).
 
     `attributes` are those of the lines, (lines, attributes), None without.
     """

@@ -300,7 +300,7 @@ def _with_scales(problem: Problem, start: dict, arguments, values) -> dict:
 
 
 def _gamma_mean(prior, count, total):
-    """Mean of a Gamma conditional; any other prior is refused later, where it is sampled."""
+    """Return the mean of a Gamma conditional; sampling refuses any other prior later."""
     shape = float(getattr(prior, "concentration", 1.0))
     return (shape + count) / (float(getattr(prior, "rate", 1.0)) + total)
 

@@ -234,7 +234,7 @@ def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
             return chains.finished(run) or watch.is_done or watch.is_stuck
 
         def is_cramped():
-            """Whether more factors, with which it takes as long again at least, have no time."""
+            """Tell whether more factors, with which it takes as long again, have no time."""
             return clock.left() < run.seconds
 
         def on_chunk(run):

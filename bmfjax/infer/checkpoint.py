@@ -97,7 +97,7 @@ class Checkpoint:
         self.failed = False
 
     def exists(self) -> bool:
-        """Whether there is a state to continue from."""
+        """Tell whether there is a state to continue from."""
         return any((self.folder / name).is_file() for name in (NEWEST, PREVIOUS))
 
     def check_room(self, run: ChainRun) -> None:
@@ -143,7 +143,7 @@ class Checkpoint:
         self.folder.mkdir(parents=True, exist_ok=True)
         parts = _newest(held).parts if held else ()
         if held and _newest(held).earlier != earlier:
-            parts = ()  # Of the run before.
+            parts = ()  # They are of the run before.
         if parts and run.intervals(parts[-1].last) != run.intervals():
             parts = ()  # Written again with the draws that are still kept, which are fewer.
         first = parts[-1].last if parts else 0

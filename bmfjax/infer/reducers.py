@@ -51,7 +51,7 @@ def _zero(x):
 
 
 def moments(*names: str) -> Reducer:
-    """Mean and variance of the named arrays.
+    """Return the mean and variance of the named arrays.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def histogram(*names: str, bins: int = 50, low: float = 0.0, high: float = 1.0) 
 
 
 def product_mean(*, threshold: float | None = None) -> Reducer:
-    r"""Mean over draws of the reconstruction :math:`YX^\top`, or of an event of it.
+    r"""Return the mean over draws of the reconstruction :math:`YX^\top`, or of an event of it.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ class ExactBernoulli(BernoulliProbs):
 
     @validate_sample
     def log_prob(self, value):
-        """Log probability, minus infinity for what is excluded."""
+        """Return the log probability, minus infinity for what is excluded."""
         return jnp.where(jnp.asarray(value) == 1, jnp.log(self.probs), jnp.log1p(-self.probs))
 
 

@@ -27,7 +27,7 @@ def deep_ormachine(
     num_rates=1,
     shape=None,
 ):
-    r"""OrMachines on top of each other: the usage of a layer is the data of the next.
+    r"""Stack OrMachines: the usage of a layer is the data of the next.
 
     With :math:`z^{(0)} = d` and layers :math:`l = 1, \ldots, L`,
 

@@ -24,7 +24,7 @@ def features(
     presence=None,
     shape=None,
 ):
-    r"""Features that rows have or have not; what they add to the log odds of a column is sparse.
+    r"""Draw features that rows have or lack; their effects on the log odds of columns are sparse.
 
     .. math::
 

@@ -88,7 +88,7 @@ def nmf(
 
 
 def priors_by_scale(rank: int, mean: float, square: float) -> dict:
-    """Priors of `nmf` for data of any unit.
+    """Return priors of `nmf` for data of any unit.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def priors_by_scale(rank: int, mean: float, square: float) -> dict:
 
 
 def relevance_by_scale(mean: float) -> dist.Gamma:
-    """Prior of the rates of `nmf` with which factors may all but vanish, for data of any unit.
+    """Return the prior of rates of `nmf` with which factors may all but vanish, for any unit.
 
     Parameters
     ----------

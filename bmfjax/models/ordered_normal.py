@@ -38,6 +38,6 @@ class OrderedNormal(Distribution):
         return self.loc + self.scale * jnp.sort(random.normal(key, (*sample_shape, self.size)))
 
     def log_prob(self, value):
-        """Log density, (...) float."""
+        """Return the log density, (...) float."""
         each = Normal(self.loc, self.scale).log_prob(value)
         return each.sum(-1) + gammaln(self.size + 1.0)

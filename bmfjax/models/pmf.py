@@ -94,11 +94,11 @@ def pmf(
         Number of factors.
     link : {"identity", "probit", "ordered"}
     categories : int, optional
-        Of "ordered"; default as many as the data have, which must not be traced then.
+        For "ordered"; default as many as the data have, which must not be traced then.
     effects : bool
         Whether each row and column has an effect.
     precision : float or numpyro.distributions.Distribution, optional
-        Of "identity": noise precision, a number fixes it. Default: Gamma(1, 1).
+        For "identity": noise precision, a number fixes it. Default: Gamma(1, 1).
     effect_precision : numpyro.distributions.Gamma, optional
         Prior of the precision of either kind of effects. Default: Gamma(1, 1).
     strength, degrees, scale : float, optional
@@ -198,7 +198,7 @@ def pmf(
 
 
 def pmf_priors_by_scale(mean: float, sd: float) -> dict:
-    """Priors of `pmf` for ratings with normal noise, of any unit.
+    """Return priors of `pmf` for ratings with normal noise, of any unit.
 
     Those of noise, effects and factors are the defaults of `pmf` where ratings spread by two. In
     other units they are these in that unit, so that a factor on the ratings changes nothing but

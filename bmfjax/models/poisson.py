@@ -120,7 +120,7 @@ def poisson(
 
 
 def poisson_rate_by_scale(rank: int, usage_shape: float, total: float) -> dist.Gamma:
-    """Prior of the rates of `poisson`, for data of any size.
+    """Return the prior of the rates of `poisson`, for data of any size.
 
     Parameters
     ----------

@@ -84,7 +84,7 @@ class TruncatedBeta(Distribution):
         return constraints.interval(0.0, self.high)
 
     def sample(self, key, sample_shape=()):
-        """Draws of shape ``sample_shape + batch_shape``, from the Beta until below `high`."""
+        """Draw ``sample_shape + batch_shape`` numbers from the Beta until they are below `high`."""
         dtype = jnp.result_type(float)
         shape = (*sample_shape, *self.batch_shape)
         a, b = (jnp.asarray(c, dtype) for c in (self.concentration1, self.concentration0))
@@ -100,7 +100,7 @@ class TruncatedBeta(Distribution):
 
     @validate_sample
     def log_prob(self, value):
-        """Log density, minus infinity outside [0, high]."""
+        """Return the log density, minus infinity outside [0, high]."""
         x = jnp.asarray(value, jnp.result_type(value, float))
         a, b, log_normaliser = (
             jnp.asarray(c, x.dtype)

@@ -30,7 +30,7 @@ def tails(level: float) -> tuple[float, float]:
 
 
 def summarised(values, kind: str, level: float) -> np.ndarray:
-    """Return mean, standard deviation (cell,) or interval (2, cell) of values (draw, cell)."""
+    """Return the mean, standard deviation (cell,) or interval (2, cell) of values (draw, cell)."""
     if kind == "mean":
         return values.mean(0, dtype=float)
     if kind == "sd":
@@ -47,7 +47,7 @@ def quantiles(values, chances) -> np.ndarray:
 
 
 def with_normal_noise(fit, values, kind: str, level: float, rng: np.random.Generator):
-    """As `summarised`, of observations with normal noise; it is drawn for an interval alone."""
+    """Do as `summarised`, of observations with normal noise; it is drawn for an interval alone."""
     noise = noise_sd(fit)
     if kind == "interval":
         values = values + rng.standard_normal(values.shape) * noise[:, None]
@@ -169,7 +169,7 @@ def summaries_of(fit, fits, kinds, level: float, rng=None) -> dict[str, np.ndarr
 
 
 def _of_stars(fit, shares, kind: str, level: float):
-    """As `summarised`, of stars with their probabilities (cell, star)."""
+    """Do as `summarised`, of stars with their probabilities (cell, star)."""
     stars = np.asarray(fit.settings["stars"], float)
     if kind == "interval":
         # Its ends are stars, and nothing in between: the first with so much at or below it.
@@ -233,7 +233,7 @@ def boolean_products(usage, basis, rows, columns) -> Iterator[np.ndarray]:
 
 
 def _numbers(words) -> np.ndarray:
-    """Factors of the lines of one draw as bits of few integers: words to (integer, line)."""
+    """Return factors of the lines of one draw as bits of few integers: words to (integer, line)."""
     sets = factor_sets(words)
     size = len(sets)
     width = next((w for w in (1, 2, 4) if size <= w), 8)

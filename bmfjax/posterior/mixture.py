@@ -41,7 +41,7 @@ def log_odds(approximation, start: int, rows, columns) -> tuple[np.ndarray, np.n
 
 
 def cell_log_odds(approximation, rows, columns) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and variance of the log odds of single cells: (start, cell) float64 each."""
+    """Return the mean and variance of the log odds of single cells: (start, cell) float64 each."""
     u, du = (np.asarray(approximation[f"usage_{m}"][:, rows], np.float64) for m in MOMENTS)
     v, dv = (np.asarray(approximation[f"basis_{m}"][:, columns], np.float64) for m in MOMENTS)
     bias, bias_variance = (np.asarray(approximation[f"bias_{m}"], np.float64) for m in MOMENTS)
@@ -56,13 +56,13 @@ def probability_of_a_one(mean, variance) -> np.ndarray:
 
 
 def mixture(mean, variance) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation of a mixture in equal parts, over the first axis."""
+    """Return the mean and standard deviation of a mixture in equal parts, over the first axis."""
     mean, variance = np.asarray(mean, np.float64), np.asarray(variance, np.float64)
     return mean.mean(0), np.sqrt(variance.mean(0) + mean.var(0))
 
 
 def log_odds_of_all_starts(approximation, rows, columns) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation of the log odds: (rows, columns) float64 each."""
+    """Return the mean and standard deviation of the log odds: (rows, columns) float64 each."""
     total, squares, starts = 0.0, 0.0, len(approximation["bias_mean"])
     for start in range(starts):
         mean, variance = log_odds(approximation, start, rows, columns)

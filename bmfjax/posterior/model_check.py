@@ -418,7 +418,7 @@ def effects_left_out(
 
 
 def is_calibrated(error: float, by_chance: float, beyond: float = 0.0) -> bool:
-    """Whether a calibration error is slight, or at most so far `beyond` what chance gives.
+    """Tell whether a calibration error is slight, or at most so far `beyond` what chance gives.
 
     The error is at most that of the probabilities and what chance adds. So what it is beyond the
     95 % quantile by chance is a lower bound of their mean error, of about 95 % confidence, and 0
@@ -434,7 +434,7 @@ def is_calibrated(error: float, by_chance: float, beyond: float = 0.0) -> bool:
 
 
 def too_few(by_chance: float) -> bool:
-    """Whether entries are too few to tell calibration: chance alone gives more than 0.05."""
+    """Tell whether entries are too few to tell calibration: chance alone gives more than 0.05."""
     return by_chance > ACCURATE
 
 

@@ -15,7 +15,7 @@ from bmfjax.posterior.selection import sampled_positions
 
 
 def _row_blocks(rows: int, columns: int):
-    """Slices of rows, in whole words of packed draws."""
+    """Return slices of rows, in whole words of packed draws."""
     return blocks(rows, columns, multiple=WORD)
 
 
@@ -90,7 +90,7 @@ def moments(usage, basis, link=None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def moments_of_bits(mean, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation over `number` draws of bits with these means."""
+    """Return the mean and standard deviation over `number` draws of bits with these means."""
     return mean, np.sqrt(mean * (1.0 - mean) * (number / max(number - 1, 1)))
 
 

@@ -180,7 +180,7 @@ def _candidates(fit, users, asked) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _moments(fit, users) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and variance of the fits (user, item) over some of the draws."""
+    """Return the mean and variance of the fits (user, item) over some of the draws."""
     chosen = spaced(_num_draws(fit), FEW_DRAWS, down=True)
     level = _site(fit, "intercept").mean()
     # About the level, so that squares do not cancel.

@@ -100,7 +100,7 @@ def starts_figure(fit) -> Figure | None:
 
 
 def factor_entries(fit) -> np.ndarray:
-    """Draws of up to 3,000 entries of usage and basis, (chain, draw, entry)."""
+    """Return draws of up to 3,000 entries of usage and basis, (chain, draw, entry)."""
     rows, columns = informed(fit.data).values()
     lines = len(rows) + len(columns)
     chosen = np.arange(lines * fit.rank)

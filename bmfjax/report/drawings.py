@@ -256,7 +256,7 @@ class Plots:
 
 
 def _has_ones(fit) -> bool:
-    """Whether the check of the model says how probabilities of ones are calibrated."""
+    """Tell whether the check of the model says how probabilities of ones are calibrated."""
     return fit._is_of_ones and fit._can_be_checked
 
 

@@ -215,7 +215,7 @@ def signed_card(
 
 
 def _columns(fit, k, order, share, inside, others) -> tuple[list[Bar], list[Bar], str]:
-    """Bars shown at once and on a click, and what is said of the columns that are left out."""
+    """Return bars shown at once and on a click, and what is said of the columns left out."""
     mean, sd = fit.basis[:, k], fit.basis_sd[:, k]
     form = _decimals(float(np.abs(mean).max()))
     bars = [
@@ -306,7 +306,7 @@ def label_shares(fit) -> dict[str, np.ndarray]:
 
 
 def _label_rows(fit):
-    """Rows of each label, at most the twenty most frequent, in the order of their colours."""
+    """Return the rows of each of up to twenty labels, in the order of their colours."""
     labels = np.array([n or UNKNOWN for n in fit.data.row_labels])
     rows = {n: np.flatnonzero(labels == n) for n in label_colours(labels)}
     frequent = sorted(rows, key=lambda n: -len(rows[n]))[:MAX_LABELS]

@@ -43,14 +43,14 @@ def given_new(fit) -> Iterator[Fact]:
 
 
 def known(fit) -> Iterator[Fact]:
-    """Which factors were given, and not learned."""
+    """Say which factors were given, and not learned."""
     if fit.anchors is not None:
         note = "their part of the basis was given and stays; who uses them was learned"
         yield Fact("Known factors", ", ".join(fit.anchors.names), note)
 
 
 def attributes(fit) -> Iterator[Fact]:
-    """Which attributes of rows and columns the prior means depend on."""
+    """Say which attributes of rows and columns the prior means depend on."""
     for side, own in fit.attributes.items():
         given, rated = len(own.names) - len(own.rated), len(own.rated)
         what = [f"{given:,} of {side}s"] * bool(given) + ["which cells were rated"] * bool(rated)
@@ -62,7 +62,7 @@ def attributes(fit) -> Iterator[Fact]:
 
 
 def draws(fit) -> Iterator[Fact]:
-    """How many draws there are, and how many are kept; of particles, the evidence too."""
+    """Say how many draws there are, and how many are kept; of particles, the evidence too."""
     kept = f"{fit.usage_draws.shape[1]:,}"
     if fit.figures.log_evidence is not None:
         yield from _particles(fit, kept)
@@ -101,7 +101,7 @@ def _earlier(fit) -> str:
 
 
 def starts(fit) -> Iterator[Fact]:
-    """How many starts an optimisation had."""
+    """Say how many starts an optimisation had."""
     yield Fact(
         "Starts",
         f"{fit._num_chains}",
@@ -112,14 +112,14 @@ def starts(fit) -> Iterator[Fact]:
 
 
 def seconds(fit, *, of: str = "sampling") -> Iterator[Fact]:
-    """How long it took."""
+    """Say how long it took."""
     value = float(fit.figures.seconds)
     text = f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"
     yield Fact("Time", text, f"{of} and compilation")
 
 
 def replicas(fit) -> Iterator[Fact]:
-    """How well replicas at several temperatures exchange their states."""
+    """Say how well replicas at several temperatures exchange their states."""
     if "replica" not in fit.trace:
         return
     first, number = int(fit.figures.num_warmup), fit.trace["replica"].shape[2]
@@ -193,7 +193,7 @@ def rhat_of_starts(fit) -> Iterator[Fact]:
 
 
 def found(fit, *, runs: str = "chains") -> Iterator[Fact]:
-    """How many factors all chains found, and how far apart the draws are."""
+    """Say how many factors all chains found, and how far apart the draws are."""
     agreeing, text = fit.figures.factors_agreeing, "not checked"
     if not math.isnan(agreeing):
         agreeing = number_agreeing(fit.figures, fit.rank)
@@ -232,7 +232,7 @@ def uncertain(fit) -> Iterator[Fact]:
 
 
 def flip_rates(fit) -> Iterator[Fact]:
-    """One flip rate, or that of zeros and that of ones."""
+    """Give one flip rate, or that of zeros and that of ones."""
     rates = np.asarray(fit.other_draws["flip_rate"])
     rates = rates[..., None] if rates.ndim == 2 else rates
     names = ("Flip rate",) if rates.shape[-1] == 1 else ("Flip rate of zeros", "Flip rate of ones")
@@ -258,7 +258,7 @@ def hamming_dispersion(fit) -> Iterator[Fact]:
 
 
 def weights(fit) -> Iterator[Fact]:
-    """Shares of the rows that have each factor."""
+    """Give the shares of the rows that have each factor."""
     if "weights" in fit.other_draws:
         means = fit.other_draws["weights"].mean((0, 1))
         shown = ", ".join(f"{w:.2f}" for w in means)
@@ -297,7 +297,7 @@ def bias(fit) -> Iterator[Fact]:
 
 
 def cut_points(fit) -> Iterator[Fact]:
-    """Where the stars part, and whether the chains agree on it."""
+    """Say where the stars part, and whether the chains agree on it."""
     means = fit.other_draws["cutpoints"].mean((0, 1))
     yield Fact("Cut points", ", ".join(f"{c:.2f}" for c in means), "between the stars, means")
     trace = fit.trace["cut_acceptance"][:, int(fit.figures.num_warmup) :]

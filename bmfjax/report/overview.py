@@ -90,7 +90,7 @@ def matrix(fit, *, shown: str, moments: Callable, data=BinaryMatrix) -> Section 
 
 
 def of_product(fit, rows, columns, some) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and spread of the product over some draws, (rows, columns) each."""
+    """Return the mean and spread of the product over some draws, (rows, columns) each."""
     chains, kept = fit.usage_draws.shape[:2]
     if fit._is_boolean and len(some) == kept:  # the mean of a bit is its probability, known already
         return products.moments_of_bits(
@@ -102,7 +102,7 @@ def of_product(fit, rows, columns, some) -> tuple[np.ndarray, np.ndarray]:
 
 
 def linked(fit, rows, columns, some, *, link) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and spread of a function of the product, effects included."""
+    """Return the mean and spread of a function of the product, effects included."""
     usage, basis = fit._product_draws(rows, columns)
     return products.moments(usage[:, some], basis[:, some], link=link)
 
@@ -140,7 +140,7 @@ def picture(fit, moments: Callable = of_product) -> Picture:
 
 
 def _observed(data, rows, columns):
-    """Values of some rows and columns, NaN where missing, and those of first and last colour."""
+    """Return values of some cells, NaN where missing, and those of first and last colour."""
     if isinstance(data, RealMatrix):
         least, most = data.range
         top = max(abs(least), abs(most), 1e-30)

@@ -149,7 +149,7 @@ def draw_curve(axes, curve: Curve) -> None:
 
 
 def of_intervals(fit) -> Curve:
-    """Shares of observed ratings inside of central intervals, by the intervals' probability."""
+    """Return shares of observed ratings in central intervals, by their probability."""
     rows, columns, values = _some_observed(fit)
     # A mixture of normals over the draws.
     place = ndtr((values - cell_draws(fit, rows, columns)) / noise_sd(fit)[:, None]).mean(0)
@@ -166,14 +166,14 @@ def of_intervals(fit) -> Curve:
 
 
 def of_ones(fit) -> Curve:
-    """Shares of ones among observed entries, by their predicted probability."""
+    """Return shares of ones among observed entries, by their predicted probability."""
     rows, columns, values = _some_observed(fit)
     shares = _shares(fit.predict_cells(rows, columns, "probability", positions=True), values > 0)
     return Curve(*shares, "predicted probability of a one", "share of ones")
 
 
 def of_stars(fit) -> Curve:
-    """Shares of observed entries with a star, by its predicted probability."""
+    """Return shares of observed entries with a star, by its predicted probability."""
     rows, columns, values = _some_observed(fit)
     chance = fit.predict_cells(rows, columns, "probability", positions=True)
     shares = _shares(chance.ravel(), (np.arange(chance.shape[1]) == values[:, None]).ravel())
@@ -181,7 +181,7 @@ def of_stars(fit) -> Curve:
 
 
 def _some_observed(fit):
-    """Rows, columns and values of observed cells, at most 4,000 at random."""
+    """Return rows, columns and values of observed cells, at most 4,000 at random."""
     cells = fit._observed_cells()[:3]
     if len(cells[0]) > MAX_CELLS:
         some = np.sort(np.random.default_rng(0).choice(len(cells[0]), MAX_CELLS, replace=False))

@@ -147,7 +147,7 @@ def plain_colour_bar(bar, label: str | None = None, size: float = 9.5) -> None:
 
 
 def rgb(colour: str) -> tuple[float, ...]:
-    """Red, green and blue of a colour such as "#1d2433", 0 to 1."""
+    """Return red, green and blue of a colour such as "#1d2433", 0 to 1."""
     return tuple(byte / 255 for byte in bytes.fromhex(colour[1:]))
 
 

@@ -89,7 +89,7 @@ def scalars(fit) -> dict[str, np.ndarray]:
 
 
 def _moves(values) -> bool:
-    """Whether draws differ by more than rounding, as shares of ones do where each row has one."""
+    """Tell whether draws differ by more than rounding, unlike shares of one factor a row."""
     return bool(np.ptp(values) > ROUNDING * np.abs(values).max())
 
 

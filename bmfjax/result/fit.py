@@ -370,12 +370,12 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         return self._moments("basis")[1]
 
     def _moments(self, name):
-        """Return mean and standard deviation of a factor matrix."""
+        """Return the mean and standard deviation of a factor matrix."""
         draws = self.usage_draws if name == "usage" else self.basis_draws
         return draws.mean((0, 1), dtype=np.float64), draws.std((0, 1), dtype=np.float64)
 
     def draws(self) -> dict[str, np.ndarray]:
-        """Aligned draws, ``{site: (chain, draw, ...)}``."""
+        """Return aligned draws, ``{site: (chain, draw, ...)}``."""
         factors = {"usage": np.asarray(self.usage_draws), "basis": np.asarray(self.basis_draws)}
         return factors | dict(self.other_draws)
 
@@ -449,7 +449,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     _empty = None
 
     def summary(self) -> pd.DataFrame:
-        """One row a factor, largest first; fit-level figures in ``.attrs``.
+        """Return one row a factor, largest first; fit-level figures in ``.attrs``.
 
         Returns
         -------

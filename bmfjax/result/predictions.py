@@ -37,9 +37,9 @@ class PredictionsMixin:
         r"""Return the reconstruction :math:`y_i^\top x_j`: its mean, spread or interval.
 
         That of the Boolean model and its variants is 0 or 1, and its mean is `probability`; that of
-        the logistic model, "features" and "hamming" is the log odds, effects and bias included. Of
-        "pmf" it is the expected rating, effects included, and so it is of "ordered-probit"; of
-        "probit" the probability of a one. See `predict_cells` for single cells, and for
+        the logistic model, "features" and "hamming" is the log odds, effects and bias included. For
+        "pmf" and "ordered-probit" it is the expected rating, effects included; for "probit" the
+        probability of a one. See `predict_cells` for single cells, and for
         observations with their noise.
 
         Parameters
@@ -76,7 +76,7 @@ class PredictionsMixin:
         noisy: bool = False,
         positions: bool = False,
     ) -> np.ndarray:
-        """Predictions of single cells, such as those that were held out.
+        """Return predictions of single cells, such as those that were held out.
 
         The same as `predict` and `probability` have for these entries. Memory grows with the
         cells alone; time with cells x draws x rank.
@@ -208,7 +208,7 @@ class PredictionsMixin:
         model the same without the upper bound. For the logistic model the mean of the variational
         posterior, averaged over the starts (zero, that of the prior, for a row of which nothing is
         observed), and by sampler "gibbs" the mean of draws given every kept draw, each from a few
-        sweeps. So it is of "features", whose rows have effects too. Of "pmf" and the probit models
+        sweeps. So it is for "features", whose rows have effects too; for "pmf" and probit models
         the posterior mean, from `given_new`, which has its spread and predictions as well.
 
         Parameters

@@ -31,7 +31,7 @@ RATED = {"rows": ("row",), "columns": ("column",), "both": ("row", "column")}
 
 
 def _level(name, value) -> list[float]:
-    """Return mean and standard deviation of a normal prior, checked."""
+    """Return the mean and standard deviation of a normal prior, checked."""
     wanted = "a mean and a positive standard deviation, such as [3.5, 2]"
     mean, sd = pair(name, value, wanted)
     if not (math.isfinite(mean) and 0 < sd < math.inf):

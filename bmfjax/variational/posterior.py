@@ -69,7 +69,7 @@ class LogisticPrior(NamedTuple):
         return self.rank + self.row_effects + self.column_effects
 
     def free(self, site: str) -> tuple[bool, ...]:
-        """Which coordinates are not fixed to one, of `usage` or `basis`."""
+        """Return which coordinates are not fixed to one, of `usage` or `basis`."""
         of_rows = site == "usage"
         row, column = (of_rows,) * self.row_effects, (not of_rows,) * self.column_effects
         return (True,) * self.rank + row + column
@@ -168,7 +168,7 @@ def moments(usage: Gaussian, basis: Gaussian, bias: Gaussian) -> tuple[jax.Array
 
 @full_precision
 def all_moments(posterior: LogisticPosterior) -> tuple[jax.Array, jax.Array]:
-    """Return mean and variance of the log odds of all entries, (rows, columns) each."""
+    """Return the mean and variance of the log odds of all entries, (rows, columns) each."""
     u, v, z = posterior.normals
     mean = u.mean @ v.mean.T + z.mean
     variance = u.mean**2 @ v.variance.T + u.variance @ (v.mean**2 + v.variance).T + z.variance

@@ -242,7 +242,7 @@ def _batches_of(file, rows, columns):
 
 
 def _is_number(kind) -> bool:
-    """Whether a type of Arrow is one of numbers or booleans."""
+    """Tell whether a type of Arrow is one of numbers or booleans."""
     try:
         return np.dtype(kind.to_pandas_dtype()).kind in "biuf"
     except (NotImplementedError, TypeError):  # text in a dictionary, among others

@@ -288,7 +288,7 @@ def _located(source):
 
 
 def is_there(path) -> bool:
-    """Whether a path is a file, or a folder that is read as one."""
+    """Tell whether a path is a file, or a folder that is read as one."""
     path = Path(path)
     return path.is_file() or (path.is_dir() and path.suffix.lower() in FOLDERS)
 

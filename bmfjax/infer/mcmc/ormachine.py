@@ -359,7 +359,7 @@ def matrix_of(arguments: dict) -> tuple[Any, Any, tuple[int, int]]:
 
 
 def known_log_odds(known) -> np.ndarray:
-    """Return prior log odds of bits that are 0, 1 or, where NaN, not known and without any."""
+    """Return the prior log odds of bits that are 0, 1 or, where NaN, not known and without any."""
     return np.where(known > 0, np.inf, np.where(np.isnan(known), np.nan, -np.inf))
 
 

@@ -236,7 +236,7 @@ def _gram_branches(side, position, lists, targets, density):
 
 
 def _prior(side, position, density):
-    """Return mean and precision matrix of a vector: of the factors, then of the effect."""
+    """Return the mean and precision matrix of a vector: of the factors, then of the effect."""
     rank, width = density.rank, density.width
     some = next(iter(position.values()))
     mean, precision = jnp.zeros(width, some.dtype), jnp.zeros((width, width), some.dtype)

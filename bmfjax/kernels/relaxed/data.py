@@ -145,7 +145,7 @@ def _listed(seen, mesh):
 
 
 def _padded(line, position, lines, length, mesh):
-    """Positions grouped by line, (most, lines), padded with `length`."""
+    """Return positions grouped by line, (most, lines), padded with `length`."""
     counts = np.bincount(line, minlength=lines)
     index = np.full((max(counts.max(initial=0), 1), lines), length, np.int32)
     order = np.argsort(line, kind="stable")

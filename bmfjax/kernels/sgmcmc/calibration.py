@@ -333,7 +333,7 @@ def scaled(normal, curvature):
 
 
 def _closest_normal(mode, at_mode, normal, gradient_at, curvature_at, prior):
-    """Return mean and curvature with which gradient and curvature agree in the mean.
+    """Return the mean and curvature with which gradient and curvature agree in the mean.
 
     The curvature is at least that of the `prior`.
     A round that leaves the finite numbers is not taken; the rounds end with one that changes the

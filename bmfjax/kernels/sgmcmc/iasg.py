@@ -289,7 +289,7 @@ def iasg(
         return {s: here[s] + steps[s] * direction[s] for s in block.sites}, rule
 
     def move(block, along, position, steps, *how):
-        """One step of one block: its own lines, and how many coordinates a bound held there."""
+        """Move one block: return its own lines, and how many coordinates a bound held there."""
         here = own_lines_of_block(block, along, position)
         steps = {s: own_line(along, steps[s], position[s]) for s in block.sites if s in steps}
         moved, rule = proposed(block, here, steps, *how)

@@ -38,7 +38,7 @@ def logistic_terms(sign, logits):
 
 
 def _proposal(x, slope, precision):
-    """Return mean and precision of the step from x, given slope and minus curvature there."""
+    """Return the mean and precision of the step from x, given slope and minus curvature there."""
     longest = LONGEST * precision**-0.5
     return x + jnp.clip(slope / precision, -longest, longest), precision
 
