@@ -431,6 +431,9 @@ def main() -> None:
     parser.add_argument(
         "--limit", type=float, metavar="SECONDS", help="run the command with this --max-time"
     )
+    parser.add_argument(
+        "--append", action="store_true", help="to the record, of the same commit, that is there"
+    )
     parser.add_argument("--tries", type=int, default=1, help="with --limit, of each case")
     parser.add_argument("--output", type=Path)
     for name, kind in (("--case", str), ("--cache", Path), ("--steps", int)):
@@ -439,20 +442,26 @@ def main() -> None:
     if options.case:
         print(json.dumps(run_case(options)))
         return
-    from benchmarks.record import write_record
+    from benchmarks.record import RESULTS, commit_of, write_record
 
     figures = {"threads": os.cpu_count(), "max_time": options.max_time, "cases": {}}
     figures |= {} if options.limit is None else {"limit": options.limit}
+    name = "first_answer" if options.limit is None else "first_answer_limit"
+    before = RESULTS if options.output is None else options.output
+    if options.append and (before / f"{name}.json").exists():
+        there = json.loads((before / f"{name}.json").read_text())
+        if there["commit"] != commit_of():
+            raise SystemExit(f"{name} is of commit {there['commit']}; leave --append out")
+        figures["cases"] = there["figures"]["cases"]
     for case in cases(options):
         if options.only and not case.startswith(tuple(options.only)):
             continue
         if options.limit is not None:
-            figures["cases"][case] = limited(options, case)
+            figures["cases"][case] = figures["cases"].get(case, []) + limited(options, case)
             continue
         figures["cases"][case] = found = cold_and_warm(options, case)
         for cache in ("cold", "warm"):
             print(f"{case} ({cache})", found[cache], flush=True)
-    name = "first_answer" if options.limit is None else "first_answer_limit"
     print(write_record(name, figures, options.output))
 
 
