@@ -33,7 +33,8 @@ os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARN
 # from release to release: ask a process of its own.
 _QUICK_COMPILER = (
     "--xla_backend_optimization_level=0",
-    "--xla_disable_hlo_passes=simplification,cpu-parallel-task-assigner",
+    "--xla_disable_hlo_passes=simplification,post_scatter_expansion_simplification,"
+    "cpu-parallel-task-assigner",
     "--xla_cpu_parallel_codegen_split_count=1",
     "--xla_cpu_use_fusion_emitters=false",
 )
@@ -48,6 +49,11 @@ def _known(flags):
 if "XLA_FLAGS" not in os.environ:
     candidates = [_QUICK_COMPILER[:n] for n in (4, 3, 2, 1)]
     os.environ["XLA_FLAGS"] = " ".join(next(filter(_known, candidates), ()))
+
+# Where the environment forbids bytecode, every worker compiles all tests anew, and every process
+# that a test starts the whole package.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # What tests write need not outlive the machine, and each of thousands of files would wait for the
 # disk. Processes that tests start do wait.
