@@ -14,7 +14,8 @@ and of the missing ones, of one, two and three layers; every seed has its own ma
 an entry is predicted by its mean over the draws of all chains. Seven factors for the data, ten
 above them (one for each digit, with the prior that a row uses one in ten), then four. The slides
 give 1.4 % for one layer and 0.4 % with depth, but neither the size of the pictures, nor the ranks,
-nor which entries are counted. Therefore two sizes, the second with segments of 6 and of 5 pixels.
+nor which entries are counted. Therefore two sizes, the second with segments of 6 and of 5 pixels;
+those of the paper, 17 x 10, are in `calculator_causes.py`.
 Beside the samplers what they cannot be expected to beat: a prediction row by row that knows the
 true segments and how often each is lit (one layer knows no more), and one that knows the ten true
 digits (no depth knows more).
@@ -364,7 +365,8 @@ out. On 9 x 6 pictures 0.4 % is unreachable even when the ten digits are known. 
 | 9 x 6 | 2 % | 2.16 ± 0.15 | 5.26 ± 0.21 | 5.04 ± 0.29 | 5.33 ± 0.25 |
 
 The slides to Rukat et al. (2017) give the published figures without the size of the pictures, the
-ranks, or which entries are counted.
+ranks, or which entries are counted. The paper's pictures have 17 x 10 pixels, and there the gain is
+nearer: [what it depends on](#what-does-the-gain-of-layers-on-calculator-digits-depend-on).
 
 `python benchmarks/papers/calculator_digits.py`: [tables and picture](results/calculator_digits.md),
 [record](results/calculator_digits.json), [without noise](results/calculator_digits_hierarchy.json).
