@@ -510,7 +510,8 @@ RUKAT = (
             ),
         ),
         "On digits two layers have 0.64 % more entries wrong than published, because chains start "
-        "in the wrong mode: from the true factors they have 0.50. On MovieLens layers gain.",
+        "in the wrong mode: from the true factors they have 0.50. On MovieLens ours with layers is "
+        "above the published one at every share, and above ours without them at 95 % alone.",
     ),
     Part(
         "Rukat et al. (2017): real data",
