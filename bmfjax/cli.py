@@ -1161,8 +1161,8 @@ def _tell(result, output) -> None:
     if result._can_be_checked:
         # What to fit instead may stand in the verdict already.
         other = result._other_model
-        told = f" Next, {other}." if other and other in result.verdict.remedy else ""
-        _say(str(result.check()).removesuffix(told))
+        advice = f" Next, {other}." if other and other in result.verdict.remedy else ""
+        _say(str(result.check()).removesuffix(advice))
     if result.held_out is not None:
         _say(str(result.held_out))
     if result.rank_probabilities is not None:

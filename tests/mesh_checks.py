@@ -210,7 +210,7 @@ def main(port, process, folder):
     """Run on a mesh of both processes, go on with another one, and compare with no mesh."""
     jax.distributed.initialize(f"localhost:{port}", num_processes=2, process_id=process)
     # Few lines a block: seven blocks of rows, which no mesh here divides, and several of columns.
-    words.MAX_LINES = 16
+    words.BLOCK_LINES = 16
     ormachine.MOVES["birth"] = lambda density: move
     first, data, start = run_on(mesh_of(jax.devices(), 2, 2))
     # Of the seven blocks of rows a device has four, and no other lines.

@@ -141,7 +141,7 @@ def test_empty_tiles_are_never_present():
 
 
 def test_large_tiles_are_told_from_some_of_their_cells(monkeypatch):
-    monkeypatch.setattr(tiles, "MAX_LINES", 3)
+    monkeypatch.setattr(tiles, "MOST_MEMBERS", 3)
     draws = sequence(blocks(A, B), blocks(A, (0, 10, 0, 8)))
     assert found(*draws, *blocks(A, B)).present[0, :, 0].tolist() == [True, False]
 

@@ -75,13 +75,13 @@ class SparseStore(NamedTuple):
 
     def at(self, i, j):
         """Return whether cells (cell,) are ones, and whether they are missing: two bool arrays."""
-        return self._told(lambda csr: _at(csr, i, j))
+        return self._ones_and_missing(lambda csr: _at(csr, i, j))
 
     def part(self, rows, columns):
         """Return ones and missing entries of some rows and columns, positions: two bool arrays."""
-        return self._told(lambda csr: csr[rows][:, columns].toarray())
+        return self._ones_and_missing(lambda csr: csr[rows][:, columns].toarray())
 
-    def _told(self, entries):
+    def _ones_and_missing(self, entries):
         """Return ones and missing entries, of which ``entries(csr)`` returns some as bools."""
         ones = entries(self.ones)
         if self.mask is None:
@@ -285,15 +285,15 @@ class SharedStore(NamedTuple):
     def shape(self):
         return self.num_rows, self.own.num_columns
 
-    def _told(self, rows):
-        """Tell which rows, by position, are for this process to tell of."""
+    def _answers(self, rows):
+        """Tell for which rows, by position, this process answers."""
         return self.share.answers[np.asarray(rows) // WORD]
 
     def _of_all(self, count):
         """Return a number of every row, int64, where ``count(own rows)`` counts them here."""
         found = np.zeros(self.num_rows, np.int64)
         here = slice(self.share.first, self.share.last)
-        found[here] = np.where(self._told(np.arange(self.num_rows)[here]), count(self.own), 0)
+        found[here] = np.where(self._answers(np.arange(self.num_rows)[here]), count(self.own), 0)
         return self.share.gather(found).sum(0)
 
     def num_ones(self):
@@ -303,16 +303,16 @@ class SharedStore(NamedTuple):
         """Count the missing entries of each column (axis 0) or row (axis 1), int64."""
         if axis == 1:
             return self._of_all(lambda own: own.missing_counts(1))
-        told = self._told(np.arange(self.share.first, self.share.last))
+        here = self._answers(np.arange(self.share.first, self.share.last))
         found = np.zeros(self.own.num_columns, np.int64)
-        if self.own.observed is not None and told.any():
-            found = PackedStore(*(w[told] for w in self.own[:2]), found.size).missing_counts(0)
+        if self.own.observed is not None and here.any():
+            found = PackedStore(*(w[here] for w in self.own[:2]), found.size).missing_counts(0)
         return self.share.gather(found).sum(0)
 
     def at(self, i, j):
         """Return whether cells are ones, and whether they are missing: two bool arrays."""
         i, j = np.broadcast_arrays(i, j)
-        here = self._told(i)
+        here = self._answers(i)
         found = np.zeros((2, *i.shape), bool)
         found[:, here] = self.own.at(i[here] - self.share.first, j[here])
         octets = self.share.gather(np.packbits(found))
@@ -333,8 +333,8 @@ class SharedStore(NamedTuple):
         first = self.share.first // WORD
         made = _digests(self.own, marks)
         own = np.arange(first, first + len(made))
-        told = self.share.answers[own]
-        found[own[told]] = made[told]
+        here = self.share.answers[own]
+        found[own[here]] = made[here]
         return np.bitwise_or.reduce(self.share.gather(found), axis=0)
 
 

@@ -93,9 +93,9 @@ class Watch:
         if missing:
             return missing[0]
         # What holds already may still be too far from what ends a run.
-        apart, error = figures.get("chains_apart"), figures.get("mc_error")
-        if apart > verdict.TIGHT.apart:
-            return f"chains differ by {apart:.2f}"
+        distance, error = figures.get("chains_apart"), figures.get("mc_error")
+        if distance > verdict.TIGHT.apart:
+            return f"chains differ by {distance:.2f}"
         return (
             f"to within {error:.2f}" if error > verdict.TIGHT.error else f"R-hat {figures.rhat:.3f}"
         )

@@ -50,7 +50,7 @@ ENTRIES = 2**17
 STEPS = 5
 #: The third step: most rounds; the least gain; how far below the highest a member begins again from
 #: there. In nats, on the lines looked at.
-ROUNDS, GAIN, APART = 20, 1.0, 5.0
+ROUNDS, GAIN, MOST_BELOW = 20, 1.0, 5.0
 
 
 class Effort(NamedTuple):
@@ -242,7 +242,7 @@ def _together(key, members, lines, num_rates, effort: Effort = FULL) -> ascent.M
 
 def _without_low(members) -> ascent.Member:
     """Put the highest member where others are far below it."""
-    low = members.value < jnp.max(members.value) - APART
+    low = members.value < jnp.max(members.value) - MOST_BELOW
     chosen = jnp.where(low, jnp.argmax(members.value), jnp.arange(len(low)))
     return jax.tree.map(lambda leaf: leaf[chosen], members)
 

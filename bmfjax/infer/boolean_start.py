@@ -49,7 +49,7 @@ MAX_ENTRIES, LEAST_SIDE = 2**21, 256
 POLISH = 100
 #: Sweeps in which chains may take over factors of others, and rebirths in each; how far below the
 #: highest, in nats, a chain begins again from there.
-EXCHANGE, REBIRTHS, APART = 50, 2, 20.0
+EXCHANGE, REBIRTHS, MOST_BELOW = 50, 2, 20.0
 
 
 def boolean_starts(
@@ -191,7 +191,7 @@ def _without_low(usage, basis, best, values) -> tuple[np.ndarray, np.ndarray]:
     each = [*zip(usage, basis, strict=True), best]
     heights = np.array([_log_likelihood(*factors, values) for factors in each])
     highest = int(heights.argmax())
-    chosen = np.where(heights < heights[highest] - APART, highest, np.arange(len(each)))[:-1]
+    chosen = np.where(heights < heights[highest] - MOST_BELOW, highest, np.arange(len(each)))[:-1]
     return tuple(np.stack([each[c][side] for c in chosen]) for side in (0, 1))
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 
 from bmfjax.diagnostics import select_tiles
 from bmfjax.diagnostics.trust import check_level
-from bmfjax.posterior.trust import APART, EMPTY, FOUND, LEVEL, LISTED, ROBUST, SOME, remarks
+from bmfjax.posterior.trust import DIFFER, EMPTY, FOUND, LEVEL, LISTED, ROBUST, SOME, remarks
 
 #: Likeness from which on a draw has the feature, and ends of intervals of 90 %.
 ALIKE, ENDS = 0.5, (0.05, 0.95)
@@ -94,7 +94,7 @@ def feature_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
     kept = np.zeros(fit.rank, bool)
     kept[~empty] = select_tiles(probability[~empty], level)
     shares = found.there.mean(1)
-    chains, differ = (shares >= FOUND).sum(0), np.ptp(shares, axis=0) >= APART
+    chains, differ = (shares >= FOUND).sum(0), np.ptp(shares, axis=0) >= DIFFER
     robust = (probability >= 1 - level) & (chains == fit._num_chains) & (fit._num_chains > 1)
     ones, observed = fit.data.tile_counts(usage, basis)
     table = {

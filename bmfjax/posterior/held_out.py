@@ -17,7 +17,7 @@ from bmfjax.posterior.model_check import (
     DISCRETE,
     baseline_of_others,
     calibration,
-    calibration_told,
+    calibration_text,
     explained_share,
     is_calibrated,
 )
@@ -155,7 +155,7 @@ class HeldOut:
         text = f"{number}a first fit{cut}: it explains {share} of what {self.baseline} leave"
         if math.isnan(self.calibration_error):
             return f"{text}."
-        state = calibration_told(self.calibration_error, self.error_by_chance)
+        state = calibration_text(self.calibration_error, self.error_by_chance)
         return (
             f"{text}, and its probabilities are {state} (error {self.calibration_error:.3f}, by "
             f"chance up to {self.error_by_chance:.3f})."

@@ -134,9 +134,9 @@ class LeftOut:
         return is_calibrated(self.calibration_error, self.error_by_chance)
 
     @property
-    def calibration_told(self) -> str:
+    def calibration_text(self) -> str:
         """Whether probabilities are calibrated, in words."""
-        return calibration_told(self.calibration_error, self.error_by_chance)
+        return calibration_text(self.calibration_error, self.error_by_chance)
 
     @property
     def figures(self) -> dict:
@@ -183,7 +183,7 @@ class ModelCheck(LeftOut):
         parts = [first]
         if not math.isnan(self.calibration_error):
             parts.append(
-                f"probabilities are {self.calibration_told} (error {self.calibration_error:.3f}, "
+                f"probabilities are {self.calibration_text} (error {self.calibration_error:.3f}, "
                 f"by chance up to {self.error_by_chance:.3f})"
             )
         parts += [
@@ -438,14 +438,14 @@ def too_few(by_chance: float) -> bool:
     return by_chance > ACCURATE
 
 
-def calibration_told(error: float, by_chance: float) -> str:
+def calibration_text(error: float, by_chance: float) -> str:
     """Say whether probabilities are calibrated; "nearly" where they are surely off by little.
 
     Examples
     --------
-    >>> [calibration_told(error, 0.02) for error in (0.02, 0.04, 0.05)]
+    >>> [calibration_text(error, 0.02) for error in (0.02, 0.04, 0.05)]
     ['calibrated', 'nearly calibrated', 'not calibrated']
-    >>> calibration_told(0.1, 0.2)
+    >>> calibration_text(0.1, 0.2)
     'calibrated as far as so few entries tell'
     """
     if not is_calibrated(error, by_chance, SLIGHT):

@@ -26,7 +26,7 @@ from bmfjax.posterior.trust import WholeTable
 #: Likeness from which on two tiles are the same factor.
 SAME = 0.8
 #: Draws of a chain, and lines of either factor matrix, that are compared at most.
-MAX_DRAWS, MAX_LINES = 100, 500
+MAX_DRAWS, MOST_COMPARED = 100, 500
 #: A chain is cut into at most so many segments of at least so many draws, where a split starts.
 SEGMENTS, LEAST_SEGMENT, MAX_STEPS = 10, 5, 20
 #: Observed entries by which chains are stacked, at most.
@@ -476,13 +476,13 @@ def modes_of(fit, good_rhat: float, remedy: str = "") -> Modes:
 
 def _most_used(draws) -> np.ndarray:
     """Return the lines in which the factors of a draw of each chain are largest, in order."""
-    if draws.shape[2] <= MAX_LINES:
+    if draws.shape[2] <= MOST_COMPARED:
         return np.arange(draws.shape[2])
     size = sum(
         np.asarray(draws[c, draws.shape[1] - 1], float).__abs__().sum(1)
         for c in range(draws.shape[0])
     )
-    return np.sort(np.argsort(-size, kind="stable")[:MAX_LINES])
+    return np.sort(np.argsort(-size, kind="stable")[:MOST_COMPARED])
 
 
 def _counts(inside):

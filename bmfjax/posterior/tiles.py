@@ -32,7 +32,7 @@ LEFT = 0.1
 #: Real factors belong to a tile from here on.
 MEMBER = 0.5
 #: Rows and columns of a tile by which it is found what other factors leave to it.
-MAX_LINES = 100
+MOST_MEMBERS = 100
 #: Words that are compared at most; of more draws, evenly spaced ones are looked at.
 MAX_WORDS, LEAST_DRAWS = 2_000_000_000, 50
 #: Ends of an interval of 90 %.
@@ -174,7 +174,7 @@ def _share_left(usage_draws, basis_draws, rows, columns, match, others) -> np.nd
 def _members(inside) -> np.ndarray:
     """Return up to 100 evenly spaced lines of a tile."""
     members = np.flatnonzero(inside)
-    return members[spaced(len(members), MAX_LINES)]
+    return members[spaced(len(members), MOST_MEMBERS)]
 
 
 def _one_hot(match, rank) -> np.ndarray:

@@ -30,7 +30,7 @@ LEVEL = 0.05
 NAMED = 5
 #: Share of a chain's draws from which on it has found a tile, and difference of the shares of two
 #: chains from which on they disagree about it.
-FOUND, APART = 0.5, 0.5
+FOUND, DIFFER = 0.5, 0.5
 #: Lines outside of a tile are listed from this membership on.
 LISTED = 0.05
 #: Remarks on a factor.
@@ -89,7 +89,7 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     # A factor without a tile is nothing to discover.
     kept[~empty] = select_tiles(trust.probability[~empty], level)
     shares = trust.found.of_chains
-    chains, differ = (shares >= FOUND).sum(0), np.ptp(shares, axis=0) >= APART
+    chains, differ = (shares >= FOUND).sum(0), np.ptp(shares, axis=0) >= DIFFER
     robust = (trust.probability >= 1 - level) & (chains == fit._num_chains) & (fit._num_chains > 1)
     ones, observed = fit.data.tile_counts(fit.usage_binary, fit.basis_binary)
     table = {

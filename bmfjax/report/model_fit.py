@@ -59,19 +59,19 @@ def explained_bar(fit) -> Markup:
     ends = [found.explained + side * 2.0 * found.explained_error for side in (-1, 0, 1)]
     low, share, high = (100 * min(max(end, 0.0), 1.0) for end in ends)
     classes, beside = _share_of_classes(fit, found), Markup("")
-    told = f"{found.baseline} 0\N{NO-BREAK SPACE}%"
+    others = f"{found.baseline} 0\N{NO-BREAK SPACE}%"
     if classes is not None:
-        told += f", latent classes {100 * classes:z.0f}\N{NO-BREAK SPACE}%"
+        others += f", latent classes {100 * classes:z.0f}\N{NO-BREAK SPACE}%"
         beside = Markup('<em style="left: {:.1f}%"></em>').format(100 * min(max(classes, 0.0), 1.0))
     elif fit._scored == BINARY:
-        told += "; latent classes are not fitted to a matrix of this size"
+        others += "; latent classes are not fitted to a matrix of this size"
     return Markup(
         '<div class="explained"><b>Explained: {}</b> ({})'
         '<div class="track"><i style="width: {:.1f}%"></i>'
         '<b style="left: {:.1f}%; width: {:.1f}%"></b>{}</div>'
         "<small><span>0 %: {}</span><span>100 %: every entry known</span></small></div>"
     ).format(
-        percent(found.explained, found.explained_error), told, share, low, max(high - low, 0.3),
+        percent(found.explained, found.explained_error), others, share, low, max(high - low, 0.3),
         beside, found.baseline,
     )  # fmt: skip
 
@@ -99,5 +99,5 @@ def draw_calibration(axes, found: ModelCheck) -> None:
     axes.scatter(bins["predicted"], bins["observed"], s=size, color=COLOURS[0], alpha=0.85)
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     tidy(axes, "both")
-    heading(axes, found.calibration_told.capitalize())
+    heading(axes, found.calibration_text.capitalize())
     axis_label(axes, "probability of a one, entry left out", "share of ones")

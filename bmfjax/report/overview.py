@@ -349,8 +349,8 @@ def _fitting(first, points: float, named: bool) -> tuple[np.ndarray, float]:
             return np.arange(number), size
     if not named:
         return np.arange(0), 7.0
-    apart, chosen = 1.35 * 7.0 * number / points, []
+    spacing, chosen = 1.35 * 7.0 * number / points, []
     for line in np.argsort(-first, kind="stable"):
-        if all(abs(line - other) >= apart for other in chosen):
+        if all(abs(line - other) >= spacing for other in chosen):
             chosen.append(line)
     return np.sort(np.array(chosen, int)), 7.0

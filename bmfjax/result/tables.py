@@ -55,11 +55,11 @@ def _shares_of_ones(data, usage) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             ones[side] += members.T.astype(float) @ found
             seen[side] += members.T.astype(float) @ ~hidden
     share = ones / np.where(seen > 0, seen, np.nan)
-    # One one more on both sides, at the rate of the column: what is told by few entries is near 0.
+    # One one more on both sides, at the rate of the column: what few entries tell is near 0.
     total = ones.sum(0)
     inside, outside = (ones + 1.0) / (seen + seen.sum(0) / np.where(total > 0, total, np.nan))
-    told = (total > 0) & (seen > 0).all(0)
-    return *share, np.where(told, np.log2(inside / outside), 0.0)
+    known = (total > 0) & (seen > 0).all(0)
+    return *share, np.where(known, np.log2(inside / outside), 0.0)
 
 
 def names_of_rows(new) -> list | pd.Index | None:

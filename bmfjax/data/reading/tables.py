@@ -150,8 +150,8 @@ def _may_be_row(first, body, names, columns) -> bool:
     if not own:
         return False
     below = _numbers_of(row[1:] for row in body)
-    apart = not below or own[0] > max(below) or own[-1] < min(below)
-    rises = (np.diff(own) > 0).all() and (len(own) >= FEW or apart)
+    outside = not below or own[0] > max(below) or own[-1] < min(below)
+    rises = (np.diff(own) > 0).all() and (len(own) >= FEW or outside)
     like = any(map(_LIKE_NUMBER.fullmatch, names))
     return like or not rises or all(map(_are_distinct_texts, columns))
 
@@ -203,7 +203,7 @@ def _numbers_are_names(first, body, kind, layout) -> bool:
         return True
     few, own = len(first) <= FEW, [_number(text) for text in first[1:]]
     may_be = word and layout == "table"
-    if few and not word and layout == "table" and _stand_apart(first, body):
+    if few and not word and layout == "table" and _is_unlike(first, body):
         raise _unclear_header()
     if (few and not may_be) or len(own) < 2 or None in own or not (np.diff(own) > 0).all():
         return False
@@ -229,7 +229,7 @@ def _are_even(numbers) -> bool:
     return len(steps) > 1 and np.allclose(steps, steps[0])
 
 
-def _stand_apart(first, body) -> bool:
+def _is_unlike(first, body) -> bool:
     """Say whether a line of few rising whole numbers is unlike the lines below."""
     own = [_number(text) for text in first]
     below = _numbers_of(body)
@@ -335,10 +335,10 @@ def _numbers_name_rows(table, first, kind, asked, called) -> bool:
     others = [c.seen for c in table.columns[1:] if c.is_numeric]
     low = min((own.min() for own in others), default=-np.inf)
     high = max((own.max() for own in others), default=np.inf)
-    apart = min(first.numbers) > high or max(first.numbers) < low
-    if kind == RATINGS and apart:
+    outside = min(first.numbers) > high or max(first.numbers) < low
+    if kind == RATINGS and outside:
         return True
-    if first.rises and (plain or apart or kind == RATINGS or len(first) >= MANY):
+    if first.rises and (plain or outside or kind == RATINGS or len(first) >= MANY):
         raise InputError(
             f"the first column holds whole numbers that rise ({first.texts[0]}, "
             f"{first.texts[1]}, ...), which may be names of rows or values; say row_names=True or "

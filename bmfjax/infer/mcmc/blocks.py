@@ -97,8 +97,8 @@ def bound_algorithm(
         report_variance=settings.report_variance,
     )
     # A correction makes up for a short window.
-    told = settings.window == "matched" and kind is None
-    caution = _caution(blocks, windows, instead) if told else ""
+    is_short = settings.window == "matched" and kind is None
+    caution = _caution(blocks, windows, instead) if is_short else ""
     if doubt and takes_newton_steps(settings) and not caution:
         caution = (
             f"draws of IASG are not calibrated, and their standard deviations may be far from the "

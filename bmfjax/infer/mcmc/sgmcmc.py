@@ -57,7 +57,7 @@ class StochasticDynamics(AlgorithmKernel):
     """What SGLD and SGHMC share: blocks of plates in, one algorithm of all sites out."""
 
     _statistics = ("noise_share", "clamped", "refused", "shortened")
-    _warned = _told_of_flat = False
+    _warned = _warned_of_flat = False
     _compiles_start = True
     _remedy = "give a smaller step_size, larger batches, or init_params nearer to an optimum"
     #: Usual step without bounds and with them, in units of the recursion, and the friction.
@@ -131,8 +131,8 @@ class StochasticDynamics(AlgorithmKernel):
                 stacklevel=3,
             )
         num_flat = int(jnp.max(measured.num_flat))
-        if num_flat and not self._told_of_flat:
-            self._told_of_flat = True
+        if num_flat and not self._warned_of_flat:
+            self._warned_of_flat = True
             warnings.warn(
                 f"the data say nothing of {num_flat} directions at the optimum, such as rotations "
                 "of factors; the chain moves along them slowly, so look at what they leave as it "

@@ -59,7 +59,7 @@ def watch(
     )
 
 
-def _tell(kernel, remedy, sites, doubts, told, infinite, still, doubted, number):
+def _tell(kernel, remedy, sites, doubts, warned, infinite, still, doubted, number):
     # As NumPy has them: another computation of JAX would wait for the one that calls this.
     infinite, still, doubted = map(np.asarray, (infinite, still, doubted))
     # Under vmap this is called for every chain, whatever the condition says.
@@ -75,6 +75,6 @@ def _tell(kernel, remedy, sites, doubts, told, infinite, still, doubted, number)
             "a larger step_size, and see whether the site is at a bound"
         )
     for words in found:
-        if words not in told:
-            told.add(words)
+        if words not in warned:
+            warned.add(words)
             warnings.warn(words, UserWarning, stacklevel=2)

@@ -26,7 +26,7 @@ from bmfjax.kernels.numerics.budget import ONE_BY_ONE, Budget, device_budget
 from bmfjax.kernels.numerics.mesh import ROWS, WHOLE, Along, gathered, num_shards, over_mesh
 
 #: Words of a block. With one intermediate result a factor it about fills a second-level cache.
-BLOCK_WORDS, MAX_LINES = 8192, 512
+BLOCK_WORDS, BLOCK_LINES = 8192, 512
 #: Parts in which devices exchange the columns, at most: each is in memory again on the way.
 EXCHANGES = 32
 
@@ -318,7 +318,7 @@ def blocks_of_lines(packed: PackedMatrix, budget: Budget = ONE_BY_ONE) -> Packed
 
 def block_shape(lines: int, words: int) -> tuple[int, int]:
     """Return the number of blocks, and the lines of each, for lines of so many words."""
-    most = max(1, min(MAX_LINES, BLOCK_WORDS // max(words, 1)))
+    most = max(1, min(BLOCK_LINES, BLOCK_WORDS // max(words, 1)))
     blocks = -(-lines // most)
     return blocks, -(-lines // blocks)
 
