@@ -1,4 +1,4 @@
-"""One form for all benchmark records: figures, device, versions, commit, date.
+"""One form for all benchmark records: figures, device, versions, commit, date, code.
 
 The page of a record, a table of its figures, is made with it: see `pages`.
 """
@@ -10,16 +10,78 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import jax
 
 from benchmarks.pages import RESULTS, place_of, write_pages
+from benchmarks.stale import code_of
 
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "arviz", "numpy", "scipy")
+
+
+#: What a string of a record looks like.
+FORMS = {
+    "benchmark": r"[\w-]+",
+    "command": r"python benchmarks/(?:\w+/)?\w+\.py(?: .*)?",
+    "date": r"\d{4}-\d{2}-\d{2}",
+    "commit": r"(?:[0-9a-f]{7,}|unknown)(?: with changes)?",
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """What every file in `results/` holds; a value of another form is refused.
+
+    Parameters
+    ----------
+    benchmark : str
+        Name of the question.
+    command : str
+        That makes the record again.
+    date, commit : str
+        When it was made, and by which code.
+    device, versions : dict
+        Where it ran, and with what.
+    figures : dict
+        What was measured.
+    code : dict, optional
+        The files of bmfjax that drew, and a hash of each; older records have none.
+    """
+
+    benchmark: str
+    command: str
+    date: str
+    commit: str
+    device: dict[str, str | int]
+    versions: dict[str, str]
+    figures: dict
+    code: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self):
+        for name, form in FORMS.items():
+            value = getattr(self, name)
+            if not isinstance(value, str) or not re.fullmatch(form, value):
+                raise ValueError(f"{name} is {value!r}, which no record has")
+        if not {"kind", "platform", "cores", "machine"} <= self.device.keys():
+            raise ValueError(f"the device is {self.device}; name kind, platform, cores, machine")
+        if not {"python", "bmfjax", "jax"} <= self.versions.keys():
+            raise ValueError(f"the versions are {self.versions}; name python, bmfjax and jax")
+        if not self.figures:
+            raise ValueError("there are no figures")
+        for file, own in self.code.items():
+            if not re.fullmatch(r"bmfjax/[\w/]+\.py [0-9a-f]{12}", f"{file} {own}"):
+                raise ValueError(f"the code has {file!r}: {own!r}, which is no file with its hash")
+
+    @property
+    def script(self) -> str:
+        """Name of the script that made it."""
+        return Path(shlex.split(self.command)[1]).stem
 
 
 def commit_of() -> str:
@@ -96,21 +158,18 @@ def write_record(
     if device is None:
         here = jax.devices()[0]
         device = {"platform": here.platform, "kind": here.device_kind}
-    record = {
-        "benchmark": name,
-        "command": _command(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": commit or commit_of(),
-        "device": {
-            "asked": _asked(),
-            **device,
-            "cores": os.cpu_count(),
-            "machine": platform.machine(),
-        },
-        "versions": {"python": platform.python_version()} | versions_of(PACKAGES),
-        "figures": figures,
-    }
+    about = {"cores": os.cpu_count(), "machine": platform.machine()}
+    record = Record(
+        benchmark=name,
+        command=_command(),
+        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        commit=commit or commit_of(),
+        device={"asked": _asked(), **device, **about},
+        versions={"python": platform.python_version()} | versions_of(PACKAGES),
+        figures=figures,
+        code=code_of(Path(sys.argv[0]).stem),
+    )
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(record, indent=1) + "\n")
+    path.write_text(json.dumps(vars(record), indent=1) + "\n")
     write_pages(folder, of_record=name)
     return path

@@ -4,7 +4,6 @@ import importlib
 import json
 import os
 import re
-import runpy
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from benchmarks import pages
 from benchmarks.form import number
 from benchmarks.record import write_record
+from benchmarks.stale import files_of, hashed
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 RESULTS = BENCHMARKS / "results"
@@ -63,16 +63,6 @@ def test_every_script_leaves_the_environment_as_it_was(monkeypatch):
     assert "JAX_ENABLE_X64" not in os.environ
 
 
-def test_a_script_is_run_by_its_name_alone(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["benchmarks", "--run", "iasg_memory", "--help"])
-    with pytest.raises(SystemExit):
-        runpy.run_path(str(BENCHMARKS), run_name="__main__")
-    assert capsys.readouterr().out.startswith("usage: iasg_memory.py")
-    monkeypatch.setattr(sys, "argv", ["benchmarks", "--run", "nothing"])
-    with pytest.raises(SystemExit, match="no script is called nothing"):
-        runpy.run_path(str(BENCHMARKS), run_name="__main__")
-
-
 def test_every_record_has_a_page(scripts):
     for path in RESULTS.glob("*.json"):
         shown = [page for page in pages.PAGES.values() if page.shows(path.stem)]
@@ -99,6 +89,8 @@ def test_a_script_refreshes_the_page_of_its_record(scripts, tmp_path, monkeypatc
     assert "| 6,000 | 12.3 | 4.5 |" in page
     assert "`python benchmarks/scale/iasg_memory.py`" in page
     assert sorted(p.name for p in tmp_path.iterdir()) == ["iasg_memory.json", "iasg_memory.md"]
+    code = json.loads((tmp_path / "iasg_memory.json").read_text())["code"]
+    assert code == {file: hashed(file) for file in files_of("iasg_memory")} and code
 
 
 @pytest.fixture

@@ -1,0 +1,101 @@
+"""Every record has one form, and says which code it measured."""
+
+import json
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import stale
+from benchmarks.record import Record
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+RECORDS = {p.stem: json.loads(p.read_text()) for p in (BENCHMARKS / "results").glob("*.json")}
+FILE = "bmfjax/errors.py"
+
+
+def test_every_record_has_the_form():
+    assert len(RECORDS) > 100
+    for name, record in RECORDS.items():
+        try:
+            made = Record(**record)
+        except (TypeError, ValueError) as error:
+            pytest.fail(f"{name}: {error}")
+        assert made.script in stale.scripts(), name
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"date": "27.11.2026"}, "date is '27.11.2026', which no record has"),
+        ({"commit": "main"}, "commit is 'main'"),
+        ({"command": "iasg_memory.py"}, "command is 'iasg_memory.py'"),
+        ({"device": {"kind": "cpu"}}, "name kind, platform, cores, machine"),
+        ({"versions": {}}, "name python, bmfjax and jax"),
+        ({"figures": {}}, "there are no figures"),
+        ({"code": {FILE: "abc"}}, "which is no file with its hash"),
+    ],
+)
+def test_what_has_another_form_is_refused(changed, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Record(**(RECORDS["iasg_memory"] | changed))
+    with pytest.raises(TypeError, match="minutes"):
+        Record(**RECORDS["iasg_memory"], minutes=3)
+
+
+def test_the_code_of_a_script_is_that_of_its_sampler():
+    files = stale.files_of("iasg_memory")
+    assert "bmfjax/infer/mcmc/iasg.py" in files
+    assert not any("/boolean/" in file or "/report/" in file for file in files)
+    # Whole fits, of one kind of model: nothing of the others.
+    fits = stale.files_of("recommend_speed")
+    assert any("/kernels/ratings/" in file for file in fits)
+    assert not any("/kernels/boolean/" in file for file in fits)
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "found"),
+    [
+        (None, {}, None),  # no commit, no hash: nobody knows
+        (None, {FILE: stale.hashed(FILE)}, ""),
+        (None, {FILE: "0" * 12}, FILE),
+        ("# Another comment.\n" + Path(stale.ROOT / FILE).read_text(), {FILE: "0" * 12}, ""),
+        ("EARLIER = 1\n" + Path(stale.ROOT / FILE).read_text(), {FILE: "0" * 12}, FILE),
+    ],
+)
+def test_a_record_is_stale_where_its_code_has_changed(monkeypatch, before, code, found):
+    monkeypatch.setattr(stale, "_git", lambda *words: before)
+    assert stale.changed("iasg_memory", "abc1234 with changes", code) == found
+
+
+def test_without_hashes_the_repository_says_what_has_changed(monkeypatch):
+    def git(*words):
+        return FILE if words[0] == "diff" else "EARLIER = 1\n"
+
+    monkeypatch.setattr(stale, "_git", git)
+    assert stale.changed("iasg_memory", "abc1234", {}) == FILE
+    assert stale.changed("a script that is gone", "abc1234", {}) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "run"),
+    [
+        (["iasg_memory", "--help"], ["iasg_memory.py", "--help"]),
+        (["tile_fdr"], ["tile_fdr.py", "--runs", "200"]),
+        (["ormachine_speed_h200"], ["ormachine_speed.py", "--device", "gpu"]),
+    ],
+)
+def test_scripts_run_by_name_and_records_as_they_were_made(monkeypatch, asked, run):
+    began, run_path = [], runpy.run_path
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--run", *asked])
+    monkeypatch.setattr(runpy, "run_path", lambda path, run_name: began.extend(sys.argv))
+    run_path(str(BENCHMARKS), run_name="__main__")
+    assert [Path(began[0]).name, *began[1:]] == run
+
+
+def test_what_no_script_or_record_is_called_is_refused(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--run", "nothing"])
+    with pytest.raises(SystemExit, match="no script or record is called nothing"):
+        runpy.run_path(str(BENCHMARKS), run_name="__main__")
