@@ -453,7 +453,9 @@ def page_of(sets: dict) -> str:
         "![Mean gain over latent classes against processor seconds, a point for each "
         "model](pictures/panel.svg)",
         "*Upper left is best: more right, and sooner. Models of bmfjax are circles, others are "
-        "squares. Above the dashed line a model predicts better than tuned latent classes.*",
+        "squares; in brackets is the number of matrices, which are not the same for all. Above "
+        "the dashed line a model predicts better than tuned latent classes. Column means are far "
+        "below.*",
         EXPLAINED,
         summary(sets),
         default_sentence(sets),
