@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from bmfjax.comparison.fits import MANY_DOUBTFUL, TELLING
+from bmfjax.data.names import in_words
 
 #: What the scores are called in sentences, the held-out ones first.
 SCORES = {
@@ -51,9 +52,9 @@ def recommended(table: pd.DataFrame) -> tuple[int, str]:
         else:
             others.append(_said(table, criterion, prefers))
     if agreeing:
-        text += f"; {_listed(agreeing)} {'agrees' if len(agreeing) == 1 else 'agree'}"
+        text += f"; {in_words(agreeing)} {'agrees' if len(agreeing) == 1 else 'agree'}"
     if others:
-        text += f"; the criteria disagree: {_listed(others)}"
+        text += f"; the criteria disagree: {in_words(others)}"
     return rank, f"{text}."
 
 
@@ -96,7 +97,3 @@ def _said(table, criterion, rank) -> str:
     if criterion == "code length":
         return f"the code is shortest at {rank}"
     return f"{criterion} takes {rank}"
-
-
-def _listed(names) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

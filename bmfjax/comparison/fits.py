@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bmfjax.data import InputError, checks
+from bmfjax.data.names import in_words
 from bmfjax.posterior.modes import SAME, Solutions, best_match, tile_cosines
 from bmfjax.posterior.scores import MAX_SCORED, observed_sample, scored_together
 from bmfjax.result import Fit
@@ -272,7 +273,7 @@ def _sentence(table) -> tuple[int | None, str]:
         last = level[-1]
         same = [names[0], *(names[n] for n in level)]
         text = (
-            f"It is open which of {_listed(same)} predicts better: their log scores differ "
+            f"It is open which of {in_words(same)} predicts better: their log scores differ "
             f"by {_amount(-behind[last], error[last])}"
         )
     else:
@@ -282,12 +283,12 @@ def _sentence(table) -> tuple[int | None, str]:
         )
     disagreeing = list(table.index[~table["converged"]])
     if disagreeing:
-        text += f", but chains of {_listed(disagreeing)} do not agree"
+        text += f", but chains of {in_words(disagreeing)} do not agree"
     many = [n for n in order if table["doubtful"].iloc[n] > MANY_DOUBTFUL]
     if many:
         share = table["doubtful"].iloc[many].max()
         text += (
-            f"; up to {share:.0%} of the scores of {_listed(list(table.index[many]))} are doubtful"
+            f"; up to {share:.0%} of the scores of {in_words(list(table.index[many]))} are doubtful"
         )
     return (None if level else int(order[0])), f"{text}.{_by_evidence(table)}"
 
@@ -313,8 +314,3 @@ def _by_evidence(table) -> str:
 def _amount(value, error) -> str:
     # "z": what rounds to zero has no sign.
     return f"{value:z,.1f}, with a standard error of {error:,.1f}"
-
-
-def _listed(names) -> str:
-    """Join names: "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

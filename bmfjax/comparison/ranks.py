@@ -23,6 +23,7 @@ from bmfjax.comparison.choice import recommended
 from bmfjax.comparison.held_out import left_out_rows, side_by_side
 from bmfjax.data import BinaryMatrix, InputError, checks
 from bmfjax.data.io.files import replacing_all
+from bmfjax.data.names import in_words
 from bmfjax.families import ask
 from bmfjax.families.base import Chains, Problem
 from bmfjax.families.sampling import finish
@@ -612,8 +613,7 @@ def _beware(table, rank) -> list[str]:
 
 
 def _ranks(ranks) -> str:
-    listed = " and ".join(filter(None, [", ".join(map(str, ranks[:-1])), str(ranks[-1])]))
-    return f"rank{'s' * (len(ranks) > 1)} {listed}"
+    return f"rank{'s' * (len(ranks) > 1)} {in_words(list(map(str, ranks)))}"
 
 
 # ---- files ---------------------------------------------------------------------------------------

@@ -85,6 +85,15 @@ def title_of(name):
     return _NOT_STORED.sub("\ufffd", name) if isinstance(name, str) else name
 
 
+def in_words(names) -> str:
+    """Join names.
+
+    >>> in_words(["a", "b", "c"]), in_words(["a"])
+    ('a, b and c', 'a')
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
 def names_of_index(index):
     """Return the names that a pandas index carries, or None for a mere count 0, 1, 2, ..."""
     if isinstance(index, pd.MultiIndex):

@@ -34,6 +34,7 @@ from scipy.special import betaln
 from bmfjax.data.bits import count_ones, pack_on_host, product_words
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics.reconstruction import check_boolean, check_reference
+from bmfjax.diagnostics.trust import unions_after
 
 #: Jeffreys prior of a probability.
 HALF = 0.5
@@ -221,7 +222,7 @@ def _sweep(usage, basis, data, odds, known) -> bool:
     every factor, of those that are still to come.
     """
     words = pack_on_host(usage, transposed=True), pack_on_host(basis, transposed=True)
-    to_come = _unions_after(usage, words[1]), _unions_after(basis, words[0])
+    to_come = unions_after(usage, words[1]), unions_after(basis, words[0])
     done = tuple(np.zeros_like(unions[0]) for unions in to_come)
     changed = False
     for k in range(usage.shape[1]):
@@ -234,16 +235,6 @@ def _sweep(usage, basis, data, odds, known) -> bool:
         done[0][mine[0]] |= words[1][k]
         done[1][mine[1]] |= words[0][k]
     return changed
-
-
-def _unions_after(mine, partner_words):
-    """Return for every factor what those after it cover: (rank, lines, words)."""
-    rank = mine.shape[1]
-    unions = np.zeros((rank, len(mine), partner_words.shape[1]), np.uint32)
-    for k in range(rank - 1, 0, -1):
-        unions[k - 1] = unions[k]
-        unions[k - 1][mine[:, k]] |= partner_words[k]
-    return unions
 
 
 def _improve(mine, partner_words, others, lines, odds, stays=None) -> bool:

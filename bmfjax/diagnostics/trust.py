@@ -134,7 +134,7 @@ def noise_rates(data: BinaryMatrix, usage, basis) -> np.ndarray:
     for some in blocks(data.num_rows, (rank + 1) * words.shape[1]):
         hits = packed.ones[some]
         seen = None if packed.observed is None else packed.observed[some]
-        after, before = _unions_after(usage[some], words), np.zeros_like(hits)
+        after, before = unions_after(usage[some], words), np.zeros_like(hits)
         for k in range(rank):
             others = before | after[k]
             ones[k] += count_ones(hits & ~others).sum()
@@ -146,7 +146,7 @@ def noise_rates(data: BinaryMatrix, usage, basis) -> np.ndarray:
     return (ones + 0.5) / (cells + 1.0)
 
 
-def _unions_after(usage, words):
+def unions_after(usage, words):
     """Return what the factors after each one cover: (rank, rows, words)."""
     rank = usage.shape[1]
     unions = np.zeros((rank, len(usage), words.shape[1]), np.uint32)

@@ -19,7 +19,7 @@ import pandas as pd
 from jax import random
 from scipy.special import expit
 
-from bmfjax.data import BinaryMatrix, InputError, checks
+from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.data.blocks import blocks
 from bmfjax.diagnostics.align import agreements, align_turned
 from bmfjax.families import memory
@@ -202,13 +202,8 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         InputError
             For a level that is not between 0 and 1.
         """
-        for name, value in (("all", all), ("members", members)):
-            checks.switch(name, value)
-        of = features.member_table if members else features.feature_table
-        table = self._with_names(of(self, self.found, fdr))
-        if not all:
-            table = table[table["kept"]]
-        return trust.WholeTable(table.reset_index(drop=True) if members else table)
+        tables = features.feature_table, features.member_table
+        return trust.chosen_table(self, tables, self.found, fdr, all, members)
 
     @functools.cached_property
     def doubts(self) -> str:

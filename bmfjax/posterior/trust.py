@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from bmfjax.data import checks
 from bmfjax.diagnostics import density_bound, noise_rates, select_tiles
 from bmfjax.diagnostics.trust import check_level
 from bmfjax.posterior.packed import PackedDraws
@@ -53,6 +54,20 @@ class WholeTable(pd.DataFrame):
         options = {n: pd.get_option(f"display.{n}") for n in ("max_rows", "min_rows")}
         cut = options["max_rows"] is not None and len(self) > options["max_rows"]
         return self.to_string(**options, show_dimensions=cut)
+
+
+def chosen_table(fit, tables, found, fdr, all, members) -> WholeTable:
+    """Return the table of factors, or of `members`: the kept ones, or all.
+
+    `tables` are the functions that make these two of a fit.
+    """
+    for name, value in (("all", all), ("members", members)):
+        checks.switch(name, value)
+    table = fit._with_names(tables[members](fit, found, fdr))
+    if not all:
+        table = table[table["kept"]]
+    # Lines of members are counted; those of factors have the number of theirs.
+    return WholeTable(table.reset_index(drop=True) if members else table)
 
 
 class Trust(NamedTuple):

@@ -157,14 +157,8 @@ class TilesMixin(RoundedMixin):
         >>> bool(members.query("member")["membership"].between(0, 1).all())
         True
         """
-        for name, value in (("all", all), ("members", members)):
-            checks.switch(name, value)
-        of = trust.member_table if members else trust.tile_table
-        table = self._with_names(of(self, self._trust, fdr))
-        if not all:
-            table = table[table["kept"]]
-        # Lines of members are counted; those of tiles have the number of their factor.
-        return trust.WholeTable(table.reset_index(drop=True) if members else table)
+        tables = trust.tile_table, trust.member_table
+        return trust.chosen_table(self, tables, self._trust, fdr, all, members)
 
     @functools.cached_property
     def doubts(self) -> str:

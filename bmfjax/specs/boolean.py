@@ -79,11 +79,15 @@ _OF_FLIPS = (
 )
 
 
-def _check_rates(model: Model) -> None:
-    """Refuse two rates of flips where there is one."""
-    for name in ("flip_rate", "flip_rate_above"):
-        if (value := getattr(model, name, None)) is not None:
-            priors.flip_prior(name, value, model.num_rates)
+class _Flipped(Model):
+    """A model whose entries are observed with flips."""
+
+    def _check(self):
+        """Refuse two rates of flips where there is one."""
+        super()._check()
+        for name in ("flip_rate", "flip_rate_above"):
+            if (value := getattr(self, name, None)) is not None:
+                priors.flip_prior(name, value, self.num_rates)
 
 
 def _num_rates(number: int = 1) -> Any:
@@ -134,7 +138,7 @@ class SMC(Sampler):
 
 
 @value_class
-class OrMachine(Model):
+class OrMachine(_Flipped):
     """Boolean factors, whose Boolean product is observed with flips.
 
     The OrMachine of Rukat, Holmes, Titsias and Yau (2017), whose density is that of
@@ -168,10 +172,6 @@ class OrMachine(Model):
     basis: Prior = _density_of_basis()
     flip_rate: Prior = _flip_rate(_OF_FLIPS)
     num_rates: int = _num_rates(NUM_RATES)
-
-    def _check(self):
-        super()._check()
-        _check_rates(self)
 
 
 @value_class
@@ -215,7 +215,7 @@ class OrMachineEffects(Model):
 
 
 @value_class
-class DeepOrMachine(Model):
+class DeepOrMachine(_Flipped):
     """Layers of Boolean factors.
 
     Which factors a row uses is the Boolean product of further factors, observed with flips (Rukat,
@@ -262,13 +262,9 @@ class DeepOrMachine(Model):
     )
     num_rates: int = _num_rates()
 
-    def _check(self):
-        super()._check()
-        _check_rates(self)
-
 
 @value_class
-class OneHot(Model):
+class OneHot(_Flipped):
     """Boolean factors of which every row has exactly one, so that they cluster the rows.
 
     Observed with flips. The density is that of `bmfjax.models.one_hot_machine`.
@@ -295,10 +291,6 @@ class OneHot(Model):
     )
     flip_rate: Prior = _flip_rate(_OF_FLIPS)
     num_rates: int = _num_rates()
-
-    def _check(self):
-        super()._check()
-        _check_rates(self)
 
 
 @value_class

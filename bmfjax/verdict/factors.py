@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bmfjax.data.names import in_words
 from bmfjax.verdict.figures import Figures
 from bmfjax.verdict.number import number_agrees
 from bmfjax.verdict.part import (
@@ -196,8 +197,7 @@ def _names(names: Sequence[str]) -> str:
             runs[-1].append(name)
         else:
             runs.append([name])
-    told = [
+    return in_words([
         text for run in runs
         for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else run)
-    ]  # fmt: skip
-    return " and ".join(filter(None, [", ".join(told[:-1]), told[-1]]))
+    ])  # fmt: skip
