@@ -27,11 +27,6 @@ def recommended(table: pd.DataFrame) -> tuple[int, str]:
     then predict no better, as far as can be seen (`bmfjax.compare` asks for as much). If no rank is
     so by both, hidden entries decide. Without held-out scores it is the same rule on the scores of
     entries left out in turn. What other criteria prefer is said.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As of `RankComparison.table`.
     """
     held_out = [name for name in HELD_OUT if _known(table, name)]
     names = held_out or ["loo"]

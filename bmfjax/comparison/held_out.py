@@ -82,17 +82,8 @@ def side_by_side(scores: dict[int, np.ndarray], rows: np.ndarray) -> dict[str, d
 
     with :math:`N` cells in :math:`G` rows (Liang, Zeger 1986, Biometrika 73(1)).
 
-    Parameters
-    ----------
-    scores : mapping of rank to (cell,) float
-        The scores of the same cells.
-    rows : (cell,) int
-        The row of every cell.
-
-    Returns
-    -------
-    dict
-        "mean", "se", "difference", "difference_se", each of every rank.
+    `scores` (cell,) of every rank are of the same cells, which are in `rows`. The keys are "mean",
+    "se", "difference" and "difference_se".
     """
     if not scores:
         return {name: {} for name in ("mean", "se", "difference", "difference_se")}

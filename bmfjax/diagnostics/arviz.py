@@ -133,20 +133,7 @@ def datasets(
 def standard_attributes(library, library_version=None, sampling_time=None):
     """Return the attributes of a posterior that ArviZ has names for.
 
-    Parameters
-    ----------
-    library : str
-        That made the draws.
-    library_version : str, optional
-        Default: the installed one.
-    sampling_time : float, optional
-        Seconds.
-
-    Returns
-    -------
-    dict
-        `inference_library`, `inference_library_version`, `created_at`, which is now, and
-        `sampling_time` where it is given.
+    The version is by default the installed one.
 
     Examples
     --------
@@ -410,23 +397,10 @@ def plot_scalars(kind, draws, axes, colours, least=400.0):
     Both versions plot the same but the ranks: 0.x as bars for every chain, and 1.x as lines, the
     difference of their cumulative distribution from that of chains that agree.
 
-    Parameters
-    ----------
-    kind : {"trace", "rank", "ess"}
-        Density and trace of every chain; ranks of the draws of every chain among all; or effective
-        draws, of the centre and of the tails, by the number of draws.
-    draws : mapping of str to array, (chain, draw)
-        Equal draws have ranks in a random order: as ties they would look like disagreement.
-    axes : array of matplotlib.axes.Axes, (scalar,), of "trace" (scalar, 2)
-    colours : sequence of str
-        At least one a chain, and two.
-    least : float
-        Effective draws that are marked by a line.
-
-    Raises
-    ------
-    InputError
-        Another kind.
+    "trace" has density and trace of every chain, in axes (scalar, 2); "rank" the ranks of the draws
+    of every chain among all; "ess" effective draws, of the centre and of the tails, by the number
+    of draws, with a line at `least`. Give at least a colour a chain, and two. Equal draws have
+    ranks in a random order: as ties they would look like disagreement.
 
     Examples
     --------

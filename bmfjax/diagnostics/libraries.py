@@ -20,14 +20,6 @@ def imported(name: str) -> ModuleType:
     Matplotlib reads a ``matplotlibrc``, which may stand in the current folder and be no text. ArviZ
     0.23 writes to the user's cache folder, which may be read-only.
 
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    module
-
     Examples
     --------
     >>> imported("matplotlib").__name__

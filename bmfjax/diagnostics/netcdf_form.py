@@ -22,17 +22,7 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 def check_netcdf(path: Path) -> int:
     """Refuse a file that could make HDF5 crash, or read other files.
 
-    Returns
-    -------
-    int
-        Bytes that its variables have in memory, as the file declares them.
-
-    Raises
-    ------
-    InputError
-        What is wrong with the file.
-    OSError
-        Where it cannot be opened.
+    Return the bytes that its variables have in memory, as the file declares them.
     """
     import h5py
 

@@ -119,12 +119,6 @@ def handed_over(usage, basis, used, upper: float = np.inf) -> tuple[np.ndarray, 
     An unused factor goes to the one used factor that it is most like, on the side on which they
     are alike: where :math:`x_l \approx c\,x_k`, :math:`y_k + c\,y_l` takes the place of
     :math:`y_k`, at most `upper`.
-
-    Parameters
-    ----------
-    usage, basis : (chain, draw, lines, rank) float
-    used : (chain, draw, rank) bool
-    upper : float
     """
     pair = [np.array(f) for f in (usage, basis)]
     for c in range(len(used)):

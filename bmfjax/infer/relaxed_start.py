@@ -35,21 +35,8 @@ def annealed_means(
     make of these: where all is there, rows share one Gram matrix, and a sweep is many times
     faster. These are starts: the sweeps that follow see what is missing.
 
-    Parameters
-    ----------
-    key : jax.Array
-    data : BinaryMatrix
-        A large sparse one stays sparse.
-    rank : int
-    num_chains : int
-    num_anneal : int
-        Annealed sweeps; another third follows at temperature one.
-
-    Returns
-    -------
-    usage : (num_chains, rows, rank) float array
-        Posterior means, in [0, 1].
-    basis : (num_chains, columns, rank) float array
+    The means are (chain, rows, rank) and (chain, columns, rank), in [0, 1]. `num_anneal` sweeps are
+    annealed; another third follows at temperature one. Large sparse data stay sparse.
 
     Examples
     --------

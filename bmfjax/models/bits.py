@@ -79,24 +79,8 @@ def resolve_bits_prior(prior, site, shape):
 def resolve_known_bits(anchors, prior, shape):
     """Check the basis of known factors, and return it beside that of all.
 
-    Parameters
-    ----------
-    anchors : None or (columns, number) array
-        For the first factors: 0, 1, or NaN where it is not known.
-    prior : object
-        As `resolve_bits_prior` takes it for the same factor matrix.
-    shape : (int, int)
-        (columns, rank).
-
-    Returns
-    -------
-    (columns, rank) numpy.ndarray or None
-        NaN where a bit is not known.
-
-    Raises
-    ------
-    InputError
-        For other values or another shape, or where the prior is of single bits already.
+    `anchors` (columns, number), of the first factors, and what is returned, (columns, rank), hold
+    0, 1, or NaN where a bit is not known. Refuse a `prior` of single bits beside them.
 
     Examples
     --------
@@ -127,23 +111,7 @@ def resolve_known_bits(anchors, prior, shape):
 def resolve_presence(presence, prior, site):
     """Check the prior of the share of factors that are there; `prior` is resolved.
 
-    Parameters
-    ----------
-    presence : None or numpyro.distributions.Beta or (float, float)
-        A pair holds the concentrations of a Beta distribution.
-    prior : object
-        As `resolve_bits_prior` returns it for the same factor matrix.
-    site : str
-        "usage" or "basis", for the message.
-
-    Returns
-    -------
-    numpyro.distributions.Beta or None
-
-    Raises
-    ------
-    InputError
-        For anything else, or where densities are not learned.
+    A pair holds the concentrations of a Beta distribution.
 
     Examples
     --------

@@ -19,21 +19,7 @@ HOMES = (dist, truncated, truncated_beta, spiked_beta, ordered_normal)
 def named(distribution: dist.Distribution) -> tuple[str, dict[str, Any]]:
     """Return the name of a distribution's class, and the arguments that make it again.
 
-    Parameters
-    ----------
-    distribution : numpyro.distributions.Distribution
-        A distribution of NumPyro or of this package.
-
-    Returns
-    -------
-    name : str
-    arguments : dict
-        Arrays, numbers, or distributions.
-
-    Raises
-    ------
-    InputError
-        For a class of another package, and one that does not keep its arguments.
+    Refuse a class of another package, and one that does not keep its arguments.
 
     Examples
     --------

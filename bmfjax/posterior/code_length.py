@@ -25,16 +25,6 @@ def code_length(data: BinaryMatrix, usage, basis) -> float:
     with :math:`n` rows, :math:`m` columns, :math:`N` observed entries, :math:`c` of them ones of
     the product, and :math:`e_1`, :math:`e_0` errors among its ones and among its zeros.
 
-    Parameters
-    ----------
-    data : BinaryMatrix
-    usage : (rows, rank) bool
-    basis : (columns, rank) bool
-
-    Returns
-    -------
-    float
-
     Examples
     --------
     >>> data = BinaryMatrix([[1, 1], [0, 0]])

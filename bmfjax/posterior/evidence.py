@@ -62,21 +62,7 @@ def combined_evidence(runs: Sequence[float], errors: Sequence[float]) -> LogEvid
     :math:`(\sum_r w_r^2 s_r^2)^{1/2}` with the weights :math:`w_r = \hat Z_r / \sum_q \hat Z_q`.
     A run that missed a mode does not know it, and the jackknife sees it if another run did not.
 
-    Parameters
-    ----------
-    runs : (run,) sequence of float
-        :math:`\log \hat Z_r`.
-    errors : (run,) sequence of float
-        The standard error that each run estimates.
-
-    Returns
-    -------
-    LogEvidence
-
-    Raises
-    ------
-    InputError
-        For no runs, numbers that are not finite, and lists of different lengths.
+    `errors` are those that each run estimates.
 
     References
     ----------
@@ -113,21 +99,7 @@ def rank_probabilities(
     with standard errors by the delta method from those of the :math:`\log Z_r`. They are of use
     below about one half; where an evidence is known no better than that, nor are probabilities.
 
-    Parameters
-    ----------
-    log_evidence, error : (rank,) sequence of float
-        `LogEvidence.value` and `LogEvidence.error` of fits to the same data.
-    prior : (rank,) sequence of float, optional
-        :math:`\pi`, positive up to a constant; default all ranks alike.
-
-    Returns
-    -------
-    RankProbabilities
-
-    Raises
-    ------
-    InputError
-        For lists of different lengths, and numbers out of range.
+    `prior` is :math:`\pi` up to a constant; by default all ranks are alike.
 
     Examples
     --------

@@ -76,17 +76,8 @@ def few_draws(usage_draws: PackedDraws, basis_draws: PackedDraws) -> tuple[Packe
 def presence(usage_draws: PackedDraws, basis_draws: PackedDraws, usage, basis) -> Presence:
     """Find tiles in draws.
 
-    Parameters
-    ----------
-    usage_draws : (chain, draw, rows, rank)
-    basis_draws : (chain, draw, columns, rank)
-    usage : (rows, tile) bool
-        If two tiles are alike, the first counts where a draw has one such factor.
-    basis : (columns, tile) bool
-
-    Returns
-    -------
-    Presence
+    The tiles are `usage` (rows, tile) and `basis` (columns, tile), bool. If two of them are alike,
+    the first counts where a draw has one such factor.
     """
     shared, alike = _overlap(usage_draws, basis_draws, usage, basis)
     match = _match(alike)

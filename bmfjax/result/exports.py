@@ -230,15 +230,9 @@ class ExportsMixin:
         of the parameters as the sampler has them: of matrix factorisations before factors are
         turned. Rounding in float32 leaves an error of about 10^-6 of the log joint density.
 
-        Returns
-        -------
-        (chain, draw) float64
-
-        Raises
-        ------
-        InputError
-            Where the draws that are kept are not all that the prior is of: after ``rank="auto"``,
-            which leaves out factors, and for new rows or columns; and of more than 10^7 entries.
+        It is (chain, draw) float64. Refuse draws that are not all that the prior is of: after
+        ``rank="auto"``, which leaves out factors, and for new rows or columns; and more than 10^7
+        entries.
         """
         for name, what in (("finds_rank", "rank='auto' leaves out"), ("given_new", "is without")):
             if name in self.settings:

@@ -27,18 +27,9 @@ def watch(
 ) -> None:
     """Raise an error if a draw is not finite; warn if it is the one before it, or of a doubt.
 
-    Parameters
-    ----------
-    kernel, remedy : str
-        The kernel is named, with the remedy of the error.
-    before, after : mapping
-        Two draws that follow each other, of one chain or of several.
-    number : int array
-        The number of the second, of every chain.
-    may_stay : bool array
-        Whether a draw may be the one before it.
-    doubts : mapping
-        What is told once, and whether it is true of the second draw.
+    `before` and `after` are draws that follow each other, of one chain or of several, and `number`
+    is that of the second. `may_stay` says whether a draw may be the one before it. `doubts` are
+    said once where they are true of the second draw. The error names the kernel and the remedy.
     """
     sites = tuple(sorted(s for s in after if jnp.size(after[s])))
     infinite = jnp.stack([~jnp.all(jnp.isfinite(after[s])) for s in sites])

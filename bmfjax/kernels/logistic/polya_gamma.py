@@ -54,17 +54,8 @@ TOGETHER = 8
 def draw_polya_gamma(key, c) -> jax.Array:
     r"""Draw :math:`\omega \sim PG(1, c)`, one for every c.
 
-    Parameters
-    ----------
-    key : jax.Array
-        From ``jax.random.key``.
-    c : (...) float
-        Numbers of either sign. NaN gives some number, and keeps no other draw waiting.
-
-    Returns
-    -------
-    (...) float
-        With the precision of c. The mean is :math:`\tanh(c/2) / (2c)`, 1/4 at zero.
+    c (...) may have either sign; NaN gives some number, and keeps no other draw waiting. The mean
+    is :math:`\tanh(c/2) / (2c)`, 1/4 at zero.
 
     Examples
     --------

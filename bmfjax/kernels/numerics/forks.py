@@ -16,10 +16,7 @@ _FORKED = {"while JAX ran": False}
 def check_fork() -> None:
     """Refuse to use JAX where it would wait for ever.
 
-    Raises
-    ------
-    InputError
-        In a process that was forked from one in which JAX ran.
+    A process that was forked from one in which JAX ran would.
 
     Examples
     --------

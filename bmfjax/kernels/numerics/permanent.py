@@ -17,14 +17,7 @@ def log_permanent(log_entries: jax.Array) -> jax.Array:
     sequencing problems", use the same recursion for a minimum). All terms are positive, and nothing
     cancels, as it does in Ryser's formula.
 
-    Parameters
-    ----------
-    log_entries : array (r, r), float
-        Logs of the entries, -inf for zero; r of about 10 at most.
-
-    Returns
-    -------
-    array ()
+    The logs of the entries are (r, r), -inf for zero, with r of about 10 at most.
 
     Examples
     --------

@@ -157,11 +157,7 @@ def at_least(curvature: jax.Array, least: jax.Array) -> tuple[jax.Array, jax.Arr
     and a straight step of the length that it allows leaves the ridge. Where the prior itself curves
     upwards, as between the level and the scale of a hierarchy, it says nothing.
 
-    Returns
-    -------
-    curvature : (d, d) float
-    num_flat : () int
-        Number of these directions.
+    The second number counts these directions.
     """
     size = jnp.abs(jnp.diagonal(curvature))
     positive = _with_values(least, lambda values: jnp.maximum(values, 0.0))

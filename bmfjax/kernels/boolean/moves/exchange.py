@@ -61,32 +61,15 @@ def exchange_move(
 ) -> Callable:
     """Build the move.
 
-    Parameters
-    ----------
-    density : BooleanDensity
-    collapsed : bool
-        Whether the longer factor matrix is summed out, as by the update "collapsed".
-    summed : {"longer", "usage", "basis"}
-        Which one that is.
-    num_rounds : int
-        In a round every member but at most one meets another, all pairs side by side.
-    reach : float, optional
-        Members meet that are about so many places apart: of use for temperatures. Default: any.
+    The factor matrix `summed` is summed out where `collapsed`, as by the update "collapsed". In
+    each of `num_rounds` every member but at most one meets another, all pairs side by side: one
+    that is about `reach` places apart, which is of use for temperatures, or any.
 
-    Returns
-    -------
-    callable
-        ``move(key, states, data, inverse_temperatures, log_likelihood=None) -> (states,
-        log_likelihood, acceptance)``. `states` is a `State` with stacked positions, and
-        `inverse_temperatures` and `log_likelihood` are (member,), the latter untempered and
-        without the prior; it is computed where it is not given. `acceptance` is () float, the
-        mean probability with which pairs were accepted, 0 without pairs. As `population_move` of
-        `bmfjax.kernels.tempering.parallel_tempering`, and for particles.
-
-    Raises
-    ------
-    InputError
-        For numbers out of range.
+    The move is ``move(key, states, data, inverse_temperatures, log_likelihood=None) -> (states,
+    log_likelihood, acceptance)``, with stacked positions in `states`. The log likelihoods (member,)
+    are untempered, without the prior, and computed where they are not given. `acceptance` is the
+    mean probability with which pairs were accepted, 0 without pairs. It is the `population_move` of
+    `bmfjax.kernels.tempering.parallel_tempering`, and for particles.
 
     Examples
     --------
