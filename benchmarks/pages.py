@@ -76,7 +76,13 @@ def text_of(page: Page, records: Records) -> str | None:
         "Made from the records below. Do not change it by hand: run `python benchmarks --pages`. "
         "`benchmarks/README.md` has the answer in short."
     )
-    body = page.body({name: record for name, record in own.items() if "figures" in record})
+    try:
+        body = [*page.body({name: record for name, record in own.items() if "figures" in record})]
+    except KeyError as lacking:  # the script has come before its new record
+        body = [
+            f"These records lack {lacking}, which the tables of the script ask for now: "
+            "`python benchmarks --run RECORD` makes them again."
+        ]
     blocks = [f"# {page.question}", made, sources(page, own), *body]
     return "\n\n".join(map(_wrapped, blocks)) + "\n"
 
@@ -148,32 +154,39 @@ def question(module: ModuleType) -> str:
     return module.__doc__.partition("\n")[0]
 
 
+def pages_of(name: str, module: ModuleType) -> list[Page]:
+    """Return the pages that a script registers."""
+    return [p for p in PAGES.values() if name == p.name or p.body.__module__ == module.__name__]
+
+
 def readme(modules: dict[str, ModuleType]) -> str:
-    """Write all questions with their answers, folder after folder."""
-    asked = {name: module for name, module in modules.items() if hasattr(module, "ANSWER")}
-    parts = _parts(set(asked))
-    blocks = ["# Benchmarks", INTRODUCTION.strip(), _index(asked, parts)]
+    """Write all questions with their answers, folder after folder; not those without a record."""
+    records = [path.stem for path in RESULTS.glob("*.json")]
+    asked = {}
+    for name, module in modules.items():
+        own = pages_of(name, module)
+        shown = [page.name for page in own if any(map(page.shows, records))]
+        if hasattr(module, "ANSWER") and (shown or not own):
+            asked[name] = shown
+    blocks = ["# Benchmarks", INTRODUCTION.strip(), _index(modules, asked)]
     for folder, about in FOLDERS.items():
         blocks += [f"## {folder.capitalize()}", about]
-        for name, module in asked.items():
+        for name in asked:
             if scripts()[name].parent.name == folder:
-                blocks += [f"### {question(module)}", module.ANSWER.strip()]
+                blocks += [f"### {question(modules[name])}", modules[name].ANSWER.strip()]
     return "\n\n".join(blocks) + "\n"
 
 
-def _index(asked: dict[str, ModuleType], parts: dict[str, list[str]]) -> str:
+def _index(modules: dict[str, ModuleType], asked: dict[str, list[str]]) -> str:
     """Write the table of scripts, of the questions that they answer and of their tables."""
     rows = []
-    for name, module in asked.items():
+    parts = _parts({name for name, module in modules.items() if hasattr(module, "ANSWER")})
+    for name, shown in asked.items():
         path = scripts()[name].relative_to(HERE).as_posix()
         beside = ", ".join(f"`{part}`" for part in parts[name])
-        own = [
-            p.name for p in PAGES.values() if name == p.name or p.body.__module__ == module.__name__
-        ]
-        links = ", ".join(f"[{page}](results/{page}.md)" for page in own)
-        rows.append(
-            [f"`{path}`" + (f" (with {beside})" if beside else ""), question(module), links]
-        )
+        links = ", ".join(f"[{page}](results/{page}.md)" for page in shown)
+        named = f"`{path}`" + (f" (with {beside})" if beside else "")
+        rows.append([named, question(modules[name]), links])
     return table(["script", "question", "tables and records"], rows)
 
 
@@ -201,6 +214,6 @@ def write_all() -> list[Path]:
     """Write every page that is made from the scripts and the records of the repository."""
     modules = every()
     (HERE / "README.md").write_text(readme(modules))
-    papers = modules["papers"]
-    papers.PAGE.write_text(papers.text_of(read_records(RESULTS)))
-    return [*write_pages(), HERE / "README.md", papers.PAGE]
+    for name in ("papers", "panel_page"):  # of the site
+        modules[name].main()
+    return [*write_pages(), HERE / "README.md"]

@@ -84,7 +84,7 @@ def test_without_hashes_the_repository_says_what_has_changed(monkeypatch):
     [
         (["iasg_memory", "--help"], ["iasg_memory.py", "--help"]),
         (["tile_fdr"], ["tile_fdr.py", "--runs", "200"]),
-        (["ormachine_speed_h200"], ["ormachine_speed.py", "--device", "gpu"]),
+        (["ormachine_speed_h200"], ["ormachine_speed.py", "--device", "gpu", "--rounds", "7"]),
     ],
 )
 def test_scripts_run_by_name_and_records_as_they_were_made(monkeypatch, asked, run):
