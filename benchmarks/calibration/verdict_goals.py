@@ -62,7 +62,12 @@ def in_a_process(options, name: str, seed: int, path: Path) -> None:
 
 
 ANSWER = """
-TODO
+For the votes with four features they do, from the seeds that were run, and the fit is reliable. For
+the zoo with six predictions hold, but features lie at 0.6 to 0.95 alike over chains, two of them
+too far apart. On Bob Ross with six all are found by all chains, of one start, and entries of the
+reconstruction had not mixed. The goal is all three parts within 60 processor seconds from each of
+three seeds. What was asked of features, that all are found by all chains with an R-hat of the log
+joint density of at most 1.01, holds for the votes.
 
 `python benchmarks/calibration/verdict_goals.py --work FOLDER`: [tables](results/verdict_goals.md),
 [record](results/verdict_goals.json).

@@ -1,0 +1,42 @@
+"""What the trial of the verdict holds to be true."""
+
+import types
+
+import numpy as np
+import pytest
+
+from benchmarks.calibration import verdict_trial
+
+
+def fit_of(model, usage, basis):
+    return types.SimpleNamespace(model=model, usage=usage, basis=basis, rank=usage.shape[1])
+
+
+@pytest.mark.parametrize(("model", "same"), [("features", True), ("ormachine", False)])
+def test_a_feature_that_is_turned_round_is_found_again(model, same):
+    """The rows that lack it, with the other signs, say the same of every entry up to intercepts."""
+    rng = np.random.default_rng(0)
+    usage, basis = (rng.random((40, 2)) < 0.5).astype(float), rng.normal(size=(9, 2))
+    turned = usage[:, ::-1].copy(), basis[:, ::-1].copy()
+    turned[0][:, 0], turned[1][:, 0] = 1.0 - turned[0][:, 0], -turned[1][:, 0]
+    pair = fit_of(model, usage, basis), fit_of(model, *turned)
+    assert verdict_trial.found_again(*pair) == [True, same]
+    # With its rows, and the other signs, it says something else.
+    other = fit_of(model, usage, basis * (1.0, -1.0))
+    assert not verdict_trial.found_again(pair[0], other)[1]
+
+
+def test_predictions_that_are_held_wrongly_are_told_apart_by_what_shows_it():
+    scalars = {"num_chains": 4, "chains_apart": 0.0, "mc_error": 0.02, "factors_agreeing": 1.0}
+    fit = {"judged": {"scalars": scalars}, "predictions": False, "factors": {}, "by_chance": 0.05}
+    cases = {
+        "one": {"fits": [fit | {"calibration_error": 0.06, "apart": 0.0}]},
+        "two": {"fits": 2 * [fit | {"calibration_error": 0.04, "apart": 0.2}]},
+        "right": {"fits": [fit | {"predictions": True, "calibration_error": 0.0, "apart": 0.0}]},
+    }
+    assert [row["failed"] for row in verdict_trial.failed(cases)] == [1, 2]
+    (row,) = (
+        r for r in verdict_trial.counted(cases)
+        if (r["matrices"], r["part"]) == ("all", "predictions")
+    )  # fmt: skip
+    assert (row["holds"], row["holds, wrongly"]) == (4, 3)
