@@ -16,6 +16,10 @@ from contextvars import ContextVar
 MOST_SLOWNESS = 8.0
 
 
+class OutOfTimeError(Exception):
+    """The time that some work may take is up, and what it would have found is not there."""
+
+
 class Clock:
     """The seconds since some work began, of the `limit` that it may take (None: any)."""
 
@@ -23,6 +27,8 @@ class Clock:
         self._here = time.monotonic(), time.process_time()
         self.began = self._here[0] if began is None else began
         self.limit: float | None = None
+        #: Whether work that has no result yet ends with the time, too.
+        self.binds = True
         #: CPU seconds that the work takes after the result, of the same limit.
         self.aside = 0.0
 

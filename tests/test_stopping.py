@@ -1,5 +1,6 @@
 """Runs that end by themselves: when they look, where they stop, what follows, how they resume."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 import bmfjax
 from bmfjax import cli, verdict
 from bmfjax.cli import build_parser
-from bmfjax.clock import clock_running
+from bmfjax.clock import OutOfTimeError, clock_running
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import agreement
 from bmfjax.families import ask, sampling, stopping
@@ -378,6 +379,17 @@ def test_what_is_not_compiled_in_time_leaves_the_starts(late, tmp_path):
         fitted(APART, checkpoint=tmp_path, resume=True)
     late.set()
     assert_same(fitted(CURED), unbroken(CURED))
+
+
+def test_starts_that_are_not_found_in_time_are_those_of_the_sampler():
+    def start(resume):
+        raise OutOfTimeError
+
+    chains = dataclasses.replace(asked(APART).chains(), start=start)
+    with clock_running():
+        found = sampling.finish(asked(APART), chains, max_time=600)
+    assert found.timed_out and (found.warmup, found.draws) == (0, LEAST_KEPT)
+    assert (found.usage == 5.0).all()
 
 
 def test_a_compilation_that_failed_is_begun_again():

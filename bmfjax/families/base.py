@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from jax.sharding import Mesh
 
 from bmfjax import verdict
+from bmfjax.clock import OutOfTimeError
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks, load, load_real
 from bmfjax.data.anchors import Anchors
 from bmfjax.data.attributes import AttributeTable
@@ -440,7 +441,7 @@ class Chains:
         run = self._started(problem, resume, problem.chain_numbers)
         if self.is_cold and not resume:
             run.end_annealing()
-        if self.search is not None and not resume:  # what was stored replaces it
+        if self.search is not None and not (resume or run.timed_out):  # stored ones replace it
             # Some of the chains start where they do beside all others.
             whole = run if problem.chain_numbers is None else self._started(problem, False, None)
             run.timed_out = not is_ready(whole)
@@ -457,21 +458,27 @@ class Chains:
 
     def _started(self, problem: Problem, resume: bool, own) -> ChainRun:
         every, most_kept = self.thinning
-        key = problem.key
-        return ChainRun(
+        key, late = problem.key, False
+        try:
+            position = self.start(resume)
+        except OutOfTimeError:
+            position, late = None, True
+        run = ChainRun(
             self.algorithm,
             key if self.stream is None else jax.random.fold_in(key, self.stream),
             self.data,
             num_chains=problem.num_chains,
             num_warmup=self.num_warmup,
             num_samples=self.num_samples,
-            position=self.start(resume),
+            position=position,
             chains=None if own is None else [c - 1 for c in own],
             mesh=problem.mesh,
             draws=dict.fromkeys(self.sites, every),
             most_kept=most_kept if self.sites else None,
             trace=dict.fromkeys(self.trace, 1),
         )
+        run.timed_out = late
+        return run
 
 
 class StagePlan(NamedTuple):

@@ -75,6 +75,8 @@ def sampled(
         raise InputError(f"{checkpoint} holds no checkpoint to resume from; leave resume out")
     clock = running_clock()
     clock.limit = max_time
+    # Chains that run apart leave nothing but what they have stored.
+    clock.binds = not (patient or problem.chain_numbers is not None)
     if max_time is None and problem.is_auto and chains.limited:
         clock.limit = MAX_TIME
     writes = checkpoint is not None and is_first(problem.mesh)
@@ -100,8 +102,7 @@ def sampled(
         if resume:
             stage = _stored(problem, chains, store)
         else:
-            ready = _ready(problem, chains, patient)
-            stage = Stage(problem, chains, chains.run(problem, is_ready=ready))
+            stage = Stage(problem, chains, chains.run(problem, is_ready=_ready(chains)))
         stage.run.seconds += time.monotonic() - began
         agreed(problem.mesh, lambda: writes and not resume and store.check_room(stage.run))
         try:
@@ -115,15 +116,16 @@ def sampled(
             raise Terminated(str(stop) or _so_far(stage, store), stop.signum) from None
 
 
-def _ready(problem, chains, patient: bool = False) -> Callable[[ChainRun], bool]:
+def _ready(chains: Chains) -> Callable[[ChainRun], bool]:
     """Return what says of a run whether its sampler is compiled, for which there may be no time."""
     clock = running_clock()
-    # Without draws of their own sites chains have no result before they have run.
-    waits = patient or not chains.sites or problem.chain_numbers is not None
+    # Chains without sites have no result before they have run.
+    waits = not (clock.binds and chains.sites)
 
     def is_ready(run):
         say("compiling the sampler")
-        return run.is_ready(None if waits else max(clock.left(SUMMARY_SECONDS), 0.0))
+        # The starts alone are a result at once.
+        return run.is_ready(None if waits else max(clock.left(), 0.0))
 
     return is_ready
 
@@ -138,7 +140,7 @@ def _after_check(problem: Problem, clock: Clock) -> Problem:
     chains = replace(chains, phase=f"{chains.phase} without {len(hidden.cells[0]):,} entries")
     if limit is not None:
         clock.limit = clock.spent + CHECK_TIME * (limit - clock.spent)
-    stage = Stage(first, chains, chains.run(first, is_ready=_ready(first, chains)))
+    stage = Stage(first, chains, chains.run(first, is_ready=_ready(chains)))
     over = False
     try:
         while not over:
@@ -188,8 +190,7 @@ class Stage(NamedTuple):
         return self._then(problem, chains, steps)
 
     def _then(self, problem: Problem, chains: Chains, steps: int | None) -> Stage:
-        ready = _ready(problem, chains)
-        run = chains.run(problem, resume=steps is not None, is_ready=ready)
+        run = chains.run(problem, resume=steps is not None, is_ready=_ready(chains))
         done = self.run.steps_done if steps is None else steps
         earlier = (*self.earlier, done if problem is self.problem else -done)
         run.earlier_steps = sum(map(abs, earlier))
@@ -269,7 +270,7 @@ def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
             (run.cramped,) = map(bool, run.together(is_cramped()))
             grows = not run.cramped
         over = grows or (run.steps_done > 0 and is_over())
-        is_ready = _ready(problem, chains, patient and not stage.is_wider)
+        is_ready = _ready(chains)
         if not over and (run.timed_out or not is_ready(run)):
             run.timed_out = True
         elif not over:

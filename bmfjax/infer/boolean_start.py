@@ -33,7 +33,7 @@ from bmfjax.data import BinaryMatrix
 from bmfjax.data.bits import unpack_on_host
 from bmfjax.infer.mcmc.ormachine import known_log_odds
 from bmfjax.infer.relaxed_start import ANNEAL, annealed_means
-from bmfjax.infer.run import ChainRun
+from bmfjax.infer.run import ChainRun, finish_in_time
 from bmfjax.kernels.boolean.density import BooleanDensity
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.gibbs import ormachine, start_from
@@ -42,6 +42,7 @@ from bmfjax.kernels.boolean.moves.rebirth import rebirth
 from bmfjax.kernels.boolean.words import packed_data
 from bmfjax.kernels.numerics.compiling import jit_once
 from bmfjax.models.bits import resolve_known_bits
+from bmfjax.progress import say
 
 #: Entries of the part that represents a larger matrix, and the least length of its shorter side.
 MAX_ENTRIES, LEAST_SIDE = 2**21, 256
@@ -94,11 +95,17 @@ def boolean_starts(
     >>> starts = boolean_starts(random.key(0), BinaryMatrix(truth), 4, 2, num_anneal=300)
     >>> [bool(((s["usage"] @ s["basis"].T) == truth).all()) for s in starts]
     [True, True]
+
+    Raises
+    ------
+    OutOfTimeError
+        Where the clock that runs (`bmfjax.clock`) leaves no time for them.
     """
     rows, columns = representatives(data)
     part = part_of(data, rows, columns)
     many = min(rank + (max(2, math.ceil(rank / 3)) if extra is None else extra), min(part.shape))
     key_relaxed, key_polish, key_exchange = random.split(key, 3)
+    say("searching starts", "relaxed chains are annealed")
     relaxed = annealed_means(key_relaxed, part, many, num_chains, num_anneal)
     start = [np.asarray(mean) > 0.5 for mean in relaxed]
     values = part.dense(missing=np.nan)
@@ -109,6 +116,7 @@ def boolean_starts(
             np.concatenate([np.broadcast_to(known, (num_chains, *known.shape)), found], axis=2)
             for known, found in zip(_used_anchors(of_part, values), start, strict=True)
         ]
+    say("searching starts", "factors are cut and pruned")
     polished = _swept(key_polish, part, *start, POLISH, FlipRatePrior(num_rates=2), (), of_part)
     pruned = [
         _filled(prune(*chain, values, rank, number), rank) for chain in zip(*polished, strict=True)
@@ -293,7 +301,7 @@ def _swept(key, data, usage, basis, num_sweeps, flip_rate, moves=(), anchors=Non
         ormachine(density, moves=moves), key, packed, num_chains=num_chains,
         num_samples=num_sweeps, position=position,
     )  # fmt: skip
-    run.finish()
+    finish_in_time(run)
     drawn = run.state.position
     return tuple(
         np.moveaxis(

@@ -17,7 +17,7 @@ from jax import random
 from bmfjax.data import BinaryMatrix
 from bmfjax.infer.mcmc.truncated import TruncatedGibbs, sparse_numbers
 from bmfjax.infer.reducers import moments
-from bmfjax.infer.run import ChainRun
+from bmfjax.infer.run import ChainRun, finish_in_time
 from bmfjax.models.relaxed import relaxed_bmf
 
 #: Sweeps: annealed, then settling, then averaged.
@@ -83,6 +83,6 @@ def _means(key, values, rank, num_chains, num_anneal):
         num_samples=max(10, math.ceil(AVERAGE * scale)),
         reducers={"mean": moments("usage", "basis")},
     )
-    run.finish()
+    finish_in_time(run)
     means = run.reduced()["mean"]
     return means["usage"]["mean"], means["basis"]["mean"]

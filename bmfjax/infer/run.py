@@ -31,6 +31,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from bmfjax.clock import OutOfTimeError, running_clock
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.infer.intervals import interval_after
@@ -631,6 +632,15 @@ class ChainRun:
             for name, values in arrays.items():
                 kept = self._grown(kind, name, values.shape[1])
                 kept[: self.num_chains, : values.shape[1]] = values
+
+
+def finish_in_time(run: ChainRun) -> None:
+    """Advance to the end, or raise OutOfTimeError where the clock that runs leaves no time."""
+    clock = running_clock()
+    if run.is_ready(max(clock.left(), 0.0) if clock.binds else None):
+        run.finish(on_chunk=lambda run: clock.binds and clock.left() <= 0.0)
+    if not run.is_complete:
+        raise OutOfTimeError
 
 
 class _Loop:

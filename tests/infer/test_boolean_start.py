@@ -8,6 +8,7 @@ import pytest
 from jax import random
 
 import bmfjax
+from bmfjax.clock import OutOfTimeError, clock_running
 from bmfjax.data import BinaryMatrix
 from bmfjax.infer import OrMachineGibbs, boolean_start, boolean_starts
 from bmfjax.infer.boolean_start import prune
@@ -140,3 +141,10 @@ def test_a_few_missing_entries_do_not_keep_the_starts_from_the_truth():
     data = BinaryMatrix(np.where(hidden, np.nan, truth))
     for start in boolean_starts(random.key(0), data, 4, 2, num_anneal=300):
         assert (start["usage"] @ start["basis"].T == truth).all()
+
+
+def test_starts_end_with_the_time():
+    with clock_running() as clock:
+        clock.limit = 1e-9
+        with pytest.raises(OutOfTimeError):
+            boolean_starts(random.key(0), BinaryMatrix(np.eye(6)), 2, 1, num_anneal=30)
