@@ -149,14 +149,12 @@ SOME = ("1", "20", "95")
 NO_DATA = "the data could not be had"
 NO_FIGURE = "no figure"
 PRECONDITIONED = (
-    "Fisher information at random points, clamp",
-    "RMSprop, clamp",
-    "diagonal of the curvature, clamp",
-    "curvature, clamp",
-    "mirror map (logit), RMSprop",
-    "auxiliary variables",
+    "IASG thesis, batch 64",
+    "IASG corrected, batch 64",
+    "SGLD logit, batch 64, h 0.1",
+    "SGLD by default, batch 64",
+    "AuxiliaryGibbs, batch 64",
 )
-TRUSTED = ("matrices", "8x8 noisy", "ways")
 THESIS = "thesis_figure_4_{:02d}.png"
 RETOLD, RATINGS, SOLUTIONS = "thesis_retold: ", "gibbs_for_ratings: ", "nmf_solutions: "
 SWEEP = "100,000 x 1,000, rank 20"
@@ -204,16 +202,6 @@ GONSIOR = (
                     said="PanPal as published, and the Boolean posterior, on each",
                 )
                 for noise in ("clean", "noisy")
-            ),
-            Row(
-                "TrustPal on noisy 8 x 8 tiles, one matrix",
-                NO_FIGURE,
-                tuple(
-                    Of("trustpal", (*TRUSTED, way, test, "wrong"))
-                    for way in ("as published", "a pull that grows, ones free")
-                    for test in ("after", "inside")
-                ),
-                said="after and inside the search, as published, and with a pull that grows",
             ),
         ),
         "The thesis gives no figure of it. All figures here are wrong entries of runs of "
@@ -318,12 +306,13 @@ GONSIOR = (
                 "1, a preconditioner for functions that are locally Lipschitz?",
                 "left open",
                 tuple(
-                    Of("iasg_bounds", ("preconditioners", way, "mean"), 3) for way in PRECONDITIONED
+                    Of("bias_table", ("tables", "512x512", "rows", way, "mean"), 3)
+                    for way in PRECONDITIONED
                 ),
                 "any",
-                said="error of the means in posterior standard deviations: Fisher information, "
-                "RMSprop, diagonal and block curvature, mirror map, and no averages but auxiliary "
-                "variables",
+                said="none that bounds leave right: IASG by Fisher information and by the "
+                "curvature of a block, a mirror map that mixes slowly, reflection, and auxiliary "
+                "variables; error of the means in posterior standard deviations",
             ),
             Row(
                 "2, bounds that do not skew the posterior?",
@@ -546,21 +535,10 @@ RUKAT = (
                 said="R-hat of the log joint density at rank 8, from shared starts",
             ),
             Row("single cells", "shown", shown="cells_and_pathways: Cells"),
-            *(
-                Row(
-                    f"{name}, a sub-sample: log score of hidden entries",
-                    "not asked",
-                    tuple(
-                        Of("rukat_data", ("sets", name, model, "log_score"), 3)
-                        for model in ("ormachine", "features")
-                    ),
-                    said="OrMachine, and the model of features",
-                )
-                for name in ("MNIST", "single cells", "tumours")
-            ),
             Row("Peskun's order", "proved", shown=RATINGS + "Peskun's order"),
         ),
-        "The paper shows pictures and gives no figure to be compared with.",
+        "The paper shows pictures and gives no figure to be compared with. MNIST is not settled: "
+        "half of its factors are found by all chains.",
     ),
 )
 

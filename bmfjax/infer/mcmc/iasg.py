@@ -298,7 +298,8 @@ class IASG(AlgorithmKernel):
     def _doubts(self, state):
         return {
             "IASG holds coordinates at their bounds, where averages do not follow the posterior; "
-            "use bmfjax.SGLD, which reflects, or NUTS": state.clamped > MOST_CLAMPED
+            "use bmfjax.TruncatedGibbs for relaxed_bmf, which is exact, else bmfjax.SGLD, which "
+            "reflects, or NUTS": state.clamped > MOST_CLAMPED
         }
 
     def refresh(self, state, model_args, model_kwargs):
