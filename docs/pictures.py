@@ -259,7 +259,7 @@ def panel_calibration():
                 ours, before, times = found.get(model, (False, 0.0, 0))
                 found[model] = "verdict" in cell or ours, before + sums, times + 1
     shown = {m: of for m, of in found.items() if of[2] >= 2 and m != "column means"}
-    names = sorted(shown, key=lambda m: (not shown[m][0], -shown[m][2]))[:12]
+    names = sorted(shown, key=lambda m: (not shown[m][0], -shown[m][2]))[:8]
     wide = 4
     high = -(-len(names) // wide)
     figure = style.new_figure(8.6, 2.3 * high + 0.3)
