@@ -49,6 +49,7 @@ def one(options) -> dict:
         "shared_start": bool(figures.shared_starts), "draws": int(figures.num_draws),
         **{n: round(figures.get(n), 3) for n in ("explained", "chains_apart", "mc_error")},
         **{n: round(figures.get(n), 3) for n in ("rhat_log_joint", "ess_log_joint")},
+        **{n: round(figures.get(n), 3) for n in ("rhat_product", "ess_product")},
         "cpu_seconds": round(spent.user + spent.system, 1), "timed_out": figures.timed_out,
         "sentence": judged.sentence,
     }  # fmt: skip

@@ -67,9 +67,7 @@ def of_factors(figures: Figures, remedy: str = "") -> Factors:
     elif factors_differ(figures, WIDE, counted=False):
         status, said = Holds.NO, _told(figures)
     elif not factors_mixed(figures):
-        name = _looked_at(figures)
-        why = slowest(figures, [name], WIDE if name == "product" else SLOW)
-        said = f"factors do not hold yet ({why})"
+        said = f"factors do not hold yet ({slowest(figures, [_looked_at(figures)], SLOW)})"
     else:
         starts = "one start" if one_start else f"{figures.starts} starts"
         few = one_start or (counts and 1 < (figures.starts or 0) < figures.num_chains)
@@ -112,27 +110,27 @@ def factors_mixed(figures: Figures, bounds: Bounds = WIDE) -> bool:
     """Whether draws of factors mixed, as far as they count.
 
     Chains of one start agree from the first draw on, and their log joint density soon tells nothing
-    of where they are: that they have left the start entries of the reconstruction say. (Of Boolean
-    ones few entries are unsure, and R-hat is of these alone.) Otherwise, where every factor was
-    found by all chains, the density may be slow: its R-hat may be 1.2, of at least five effective
-    draws a chain. It goes with the factors, or their number, where chains differ in these, which
-    are judged by themselves. A run ends by tighter bounds.
+    of where they are: that they have left the start entries of the reconstruction say. (Boolean
+    ones have few entries that are unsure, and R-hat is of these alone.) Other chains are asked for
+    the density. Either may be slow: an R-hat of 1.2, and five effective draws a chain. It goes with
+    the factors, or their number, where chains differ in these, which are judged by themselves. A
+    run ends by tighter bounds.
 
     Examples
     --------
-    >>> slow = dict(rhat_product=1.2, ess_product=15.0, rhat_log_joint=1.0, ess_log_joint=400.0)
+    >>> slow = dict(rhat_product=1.3, ess_product=15.0, rhat_log_joint=1.0, ess_log_joint=400.0)
     >>> factors_mixed(Figures(**slow)), factors_mixed(Figures(**slow, shared_starts=True))
     (True, False)
     """
     if figures.agreement_counts is False:
         return True
     name = _looked_at(figures)
-    if name == "product":
-        return not figures.get("rhat_product") > RHAT_USABLE
     if bounds == WIDE:
         if figures.factors_of_most or not (figures.rank is None or number_agrees(figures)):
             return True
         bounds = SLOW
+    elif name == "product":
+        bounds = bounds._replace(rhat=RHAT_USABLE, ess=SLOW.ess)
     return mixed(figures, [name], bounds)
 
 
