@@ -429,7 +429,9 @@ class Chains:
         warmup = self.num_warmup
         if shorter and "replica" not in self.trace:  # no draw is kept of a ladder that changes
             warmup = max(min(warmup, WARMUP_AGAIN), warmup // 4)
-        return replace(self, start=start, search=None, is_cold=True, num_warmup=warmup)
+        return replace(
+            self, start=start, search=None, resting=None, is_cold=True, num_warmup=warmup
+        )
 
     def run(
         self,

@@ -408,10 +408,22 @@ def _chains(
             "exact": stage.options.get("dispersion", "sample") == "sample",
             "shared_starts": shared_starts,
         },
+        # Random bits would differ from chain to chain, which takes long to look into.
+        resting=_without_factors if problem.init is problem.anchors is None else None,
         next_stage=follows,
         **(_patience(problem, plan.stages[number + 1]) if follows else {}),
         **of_stage,
     )
+
+
+def _without_factors(snapshot):
+    """Return chains of which no factor has a row or a column."""
+
+    def empty(path, leaf):
+        of_factors = {getattr(key, "key", None) for key in path} & set(FACTORS)
+        return np.zeros_like(leaf) if of_factors else leaf
+
+    return jax.tree_util.tree_map_with_path(empty, snapshot)
 
 
 def _option_texts(options: Mapping) -> dict[str, str]:

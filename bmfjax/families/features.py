@@ -342,7 +342,9 @@ class Features(Family):
             num_warmup=warmup - searches * search.rounds * search.sweeps,
             start=lambda resume: start,
             search=begins if searches else None,
-            resting=functools.partial(_without_unknown, number=_num_known(problem)),
+            resting=functools.partial(_without_unknown, number=_num_known(problem))
+            if problem.init is None
+            else None,
         )
 
     def product_draws(self, problem, drawn):
