@@ -405,7 +405,7 @@ def _data(problem: Problem, density: FeatureDensity) -> FeatureData:
     values = problem.anchors.values
     whole = np.full((problem.data.num_columns, density.rank), np.nan)
     whole[:, : values.shape[1]] = values
-    whole = jnp.asarray(whole, jnp.result_type(float))
+    whole = jax.device_put(whole.astype(jnp.result_type(float)))
     if np.isin(values[~np.isnan(values)], (0, 1)).all():
         return found._replace(known_columns=whole)
     return found._replace(known_basis=whole)
@@ -443,7 +443,7 @@ def signs_of(data: BinaryMatrix) -> FeatureData:
         rows = np.arange(data.num_rows)[some]
         values, hidden = data.part(rows, np.arange(data.num_columns))
         signs[:, some] = np.where(hidden, 0, np.where(np.asarray(values) > 0.5, 1, -1)).T
-    return FeatureData(jnp.asarray(signs))
+    return FeatureData(jax.device_put(signs))
 
 
 # ---- after ---------------------------------------------------------------------------------------

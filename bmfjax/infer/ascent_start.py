@@ -293,4 +293,4 @@ def _bits(keys, ones, zeros, members, block):
 
 def _seen(values):
     """Return the ones and the zeros that are seen, as numbers."""
-    return jnp.asarray(values == 1, jnp.float32), jnp.asarray(values == 0, jnp.float32)
+    return jax.device_put([(values == seen).astype(np.float32) for seen in (1, 0)])

@@ -237,7 +237,7 @@ class ChainRun:
     def _copied(self, array):
         """Return what is stored of a group of chains, on its devices, to be donated."""
         if self._mesh is None:
-            return jnp.array(array)
+            return jax.device_put(np.asarray(array), may_alias=False)
         lies = NamedSharding(self._mesh, P(CHAINS))
         return jax.jit(jnp.copy, out_shardings=lies)(np.asarray(array))
 
@@ -264,10 +264,14 @@ class ChainRun:
         most = max(1, DEVICE_BYTES // max(size, 1))
         return slots | {"draws": {n: min(number, most) for n, number in slots["draws"].items()}}
 
-    def _joined(self, take: Callable[[_Carry], Any]) -> Any:
-        """Join a part of the carry that has the chains as its first axis, on the host."""
+    def _joined(self, take: Callable[[_Carry], Any], axis: int = 0) -> Any:
+        """Join a part of the carry on the host; `axis`, that of the chains, becomes the first."""
         parts = [jax.tree.map(_on_host, take(c)) for c in self._carries]
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: self.num_chains], *parts)
+
+        def join(*leaves):
+            return np.moveaxis(np.concatenate(leaves, axis), axis, 0)[: self.num_chains]
+
+        return jax.tree.map(join, *parts)
 
     def _advance_groups(self, first: int, last: int) -> None:
         steps, keys = self._steps(first, last), self._keys
@@ -401,7 +405,7 @@ class ChainRun:
             began, last = time.monotonic(), min(done + size, num_steps)
             self._advance_groups(done, last)
             # The device has room for the steps of a chunk.
-            own = self._joined(lambda c: jax.tree.map(lambda a: a.swapaxes(0, 1), c.trace))
+            own = self._joined(lambda c: c.trace, axis=1)
             parts.append({name: of[:, : last - done] for name, of in own.items()})
             if is_late is not None:
                 wanted = (last - done) * CHUNK_SECONDS / max(time.monotonic() - began, 1e-6)

@@ -82,8 +82,8 @@ def arrays_of(data: BinaryMatrix):
 
 def matrix_of(ones, counted) -> Matrix:
     """Return what :func:`arrays_of` returned as single precision numbers on the device."""
-    observed = None if counted is None else jnp.asarray(counted, jnp.float32)
-    return Matrix(jnp.asarray(ones, jnp.float32), observed)
+    observed = None if counted is None else np.array(counted, np.float32)
+    return jax.device_put(Matrix(np.array(ones, np.float32), observed))
 
 
 class Smooth(NamedTuple):

@@ -149,9 +149,11 @@ def posterior_draws(key, posterior: LogisticPosterior, prior: LogisticPrior, num
         keys = jax.vmap(random.fold_in, (None, 0))(key_start, jnp.arange(number))
         return lax.map(lambda key: one(key, posterior), keys)
 
-    starts = jnp.arange(len(posterior.bias.mean))
-    keys = jax.vmap(random.fold_in, (None, 0))(key, starts)
-    return jax.device_get(jit_once(lambda *start: lax.map(of_start, start))(keys, posterior))
+    def of_all(key, posterior):
+        starts = jnp.arange(len(posterior.bias.mean))
+        return lax.map(of_start, (jax.vmap(random.fold_in, (None, 0))(key, starts), posterior))
+
+    return jax.device_get(jit_once(of_all)(key, posterior))
 
 
 def posterior_of(state: OptimiserState) -> LogisticPosterior:

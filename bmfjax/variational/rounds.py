@@ -103,14 +103,14 @@ def sign_blocks(data: BinaryMatrix) -> SignBlocks:
 
     def in_blocks(lines):
         filled = np.pad(lines, ((0, number * size - rows), (0, 0)))
-        return jnp.asarray(filled.reshape(number, size, -1))
+        return jax.device_put(filled.reshape(number, size, -1))
 
     ones, observed = data.packed()
     return SignBlocks(
         in_blocks(ones),
         None if observed is None else in_blocks(observed),
-        jnp.arange(number * size).reshape(number, size) < rows,
-        jnp.zeros((columns, 0), jnp.int8),
+        jax.device_put(np.arange(number * size).reshape(number, size) < rows),
+        jax.device_put(np.zeros((columns, 0), np.int8)),
         device_budget(),
     )
 

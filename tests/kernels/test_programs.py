@@ -7,12 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import bmfjax
+from bmfjax.data import BinaryMatrix
 from bmfjax.families import ask
+from bmfjax.families.features import signs_of
 from bmfjax.kernels.base import init_from
+from bmfjax.kernels.boolean.words import packed_data
 from bmfjax.kernels.numerics import programs
 from bmfjax.kernels.numerics.programs import form_of, made_once, value_of
+from bmfjax.kernels.poisson.density import poisson_data
+from bmfjax.kernels.ratings.entries import entry_blocks
+from bmfjax.kernels.relaxed.data import matrix_data, sparse_matrix_data
+from bmfjax.kernels.variants.observed_entries import observed_entries
+from bmfjax.variational import sign_blocks
 
 
 def ours(value):
@@ -98,3 +107,30 @@ def test_the_second_run_of_a_kind_compiles_and_traces_nothing(programs_asked):
         told.append(programs_asked())
         assert np.isfinite(run.trace()["log_joint"]).all()
     assert told[0] > 0 and told[1] == 0
+
+
+def triples(values):
+    rows, columns = np.nonzero(~np.isnan(values))
+    return rows, columns, values[rows, columns]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda values: packed_data(BinaryMatrix(values)),
+        lambda values: sign_blocks(BinaryMatrix(values)),
+        lambda values: signs_of(BinaryMatrix(values)),
+        lambda values: observed_entries(*triples(values)),
+        lambda values: entry_blocks(*triples(values), values.shape),
+        matrix_data,
+        lambda values: sparse_matrix_data(sp.csr_array(np.nan_to_num(values)), [[0], [0]]),
+        lambda values: poisson_data(values, np.ones(len(values)), dense=True),
+    ],
+    ids=["words", "sign words", "signs", "lists", "blocks", "numbers", "sparse", "counts"],
+)
+def test_data_of_any_shape_are_put_on_the_device_without_a_program(made, compilations):
+    """JAX compiles one for each array of a new shape that `jnp.asarray` is given."""
+    values = (np.random.default_rng(0).random((37, 23)) < 0.4).astype(float)
+    values[0, 0] = np.nan
+    made(values)
+    assert compilations() == 0

@@ -80,8 +80,8 @@ def distinct_lines(values: np.ndarray) -> Lines:
     """Merge equal rows of `values`, (lines, kept), in which NaN is missing."""
     codes = np.where(np.isnan(values), 2, values).astype(np.int8)
     merged, count = np.unique(codes, axis=0, return_counts=True)
-    numbers = (jnp.asarray(a, jnp.float32) for a in (merged == 1, merged == 0, count))
-    return Lines(*numbers, device_budget())
+    numbers = [a.astype(np.float32) for a in (merged == 1, merged == 0, count)]
+    return Lines(*jax.device_put(numbers), device_budget())
 
 
 def first_member(key: jax.Array, lines: Lines, rank: int, num_rates: int) -> Member:

@@ -94,8 +94,7 @@ def merge_lines(data: PackedData, sides: Sides) -> PackedData:
         place[which.reshape(-1)],
         np.where(filler, 0, first[slots]).astype(np.int32),
     )
-    lines = jax.tree.map(jnp.asarray, lines)
-    return data._replace(**{_field(sides): lines})
+    return data._replace(**{_field(sides): jax.device_put(lines)})
 
 
 def _groups(counts) -> tuple[np.ndarray, np.ndarray]:

@@ -115,12 +115,13 @@ def packed_data(
     else:
         by_row, by_column = _rows_on_mesh(matrix, mesh), _columns_on_mesh(matrix, mesh)
     by_row, by_column = (side._replace(budget=device_budget()) for side in (by_row, by_column))
+    # Put there as they are: each jnp.asarray of a new shape would compile a program.
+    kind = jnp.result_type(float)
     log_odds = (
-        None if a is None else jnp.asarray(np.asarray(a).T, jnp.result_type(float))
+        None if a is None else jax.device_put(np.array(a, kind).T)
         for a in (usage_log_odds, basis_log_odds)
     )
-    kind = jnp.result_type(float)
-    counts = (jnp.asarray(np.asarray(n, kind)) for n in (matrix.num_ones, matrix.num_zeros))
+    counts = (jax.device_put(np.asarray(n, kind)) for n in (matrix.num_ones, matrix.num_zeros))
     along = WHOLE if mesh is None else Along(ROWS)
     return PackedData(by_row, by_column, *counts, *log_odds, along=along)
 
@@ -311,7 +312,7 @@ def blocks_of_lines(packed: PackedMatrix, budget: Budget = ONE_BY_ONE) -> Packed
         filled = (jnp if isinstance(array, jax.Array) else np).pad(
             array, ((0, blocks * size - lines), (0, 0))
         )
-        return jnp.asarray(filled.reshape(blocks, size, words))
+        return jax.device_put(filled.reshape(blocks, size, words))
 
     return PackedLines(cut(packed.ones), cut(packed.observed), budget)
 

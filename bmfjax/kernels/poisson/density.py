@@ -92,7 +92,7 @@ def poisson_data(counts, offset, *, dense: bool = False) -> PoissonData:
     observed = None
     if not sp.issparse(counts):
         seen = ~np.isnan(counts)
-        observed = None if seen.all() else jnp.asarray(seen, kind)
+        observed = None if seen.all() else jax.device_put(seen.astype(kind))
         counts = np.where(seen, counts, 0.0)
     table = sp.coo_array(counts)
     row, column, count = table.row, table.col, table.data
@@ -104,10 +104,10 @@ def poisson_data(counts, offset, *, dense: bool = False) -> PoissonData:
         _in_blocks(beyond, row, column, count),
         _in_blocks(beyond, np.repeat(row[small], times), np.repeat(column[small], times))[:2],
         _in_blocks(beyond, row[~small], column[~small], count[~small]),
-        jnp.asarray(offset, kind),
+        jax.device_put(np.array(offset, kind)),
         observed,
-        jnp.asarray(table.toarray(), kind) if dense else None,
-        jnp.asarray(math.fsum(map(math.lgamma, count + 1.0)), kind),
+        jax.device_put(table.toarray().astype(kind)) if dense else None,
+        jax.device_put(np.array(math.fsum(map(math.lgamma, count + 1.0)), kind)),
     )
 
 
@@ -119,9 +119,9 @@ def _in_blocks(beyond: int, row, column, count=None):
     added = blocks * size - number
     parts = [np.pad(row, (0, added), constant_values=beyond), np.pad(column, (0, added))]
     count = np.zeros(number) if count is None else count
-    found = [jnp.asarray(part.reshape(blocks, size), jnp.int32) for part in parts]
+    parts = [part.reshape(blocks, size).astype(np.int32) for part in parts]
     padded = np.pad(count, (0, added)).reshape(blocks, size)
-    return (*found, jnp.asarray(padded, jnp.result_type(float)))
+    return jax.device_put((*parts, padded.astype(jnp.result_type(float))))
 
 
 def shares(usage, basis, row, column) -> jax.Array:

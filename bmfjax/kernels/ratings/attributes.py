@@ -92,7 +92,7 @@ def decomposed(values) -> Group:
     other = (x.T if wide else x) @ vectors / size
     left, right = (vectors, other) if wide else (other, vectors)
     dtype = jnp.result_type(float)
-    return Group(*(jnp.asarray(a, dtype) for a in (left, size, right)))
+    return Group(*jax.device_put([a.astype(dtype) for a in (left, size, right)]))
 
 
 def plain(values) -> Group:

@@ -195,12 +195,12 @@ def _blocks(line, other, values, lines, others, size, layout) -> LineBlocks:
         lines_k = np.full((totals[k], size), lines, np.int32)
         held = np.repeat(blocks[kind == k], tables[kind == k], axis=0)
         lines_k[: len(held)] = held
-        values_k = jnp.asarray(values_k, jnp.result_type(float))
-        filled.append((jnp.asarray(others_k), values_k, jnp.asarray(lines_k)))
+        values_k = values_k.astype(jnp.result_type(float))
+        filled.append(jax.device_put((others_k, values_k, lines_k)))
     integers = (kind, first, tables, place, count, others)
     return LineBlocks(
         *(tuple(part) for part in zip(*filled, strict=True)),
-        *(jnp.asarray(a, jnp.int32) for a in integers),
+        *(jax.device_put(np.array(a, np.int32)) for a in integers),
     )
 
 

@@ -130,7 +130,7 @@ def matrix_data(values, observed=None, mesh: Mesh | None = None) -> MatrixData:
         lists = (_listed(seen, mesh), _listed(seen.T, mesh))
     both = (values, values.T.copy(), mask, None if mask is None else mask.T.copy())
     if mesh is None:
-        return MatrixData(*(None if x is None else jnp.asarray(x) for x in both), *lists)
+        return MatrixData(*(both if traced else jax.device_put(both)), *lists)
     placed = (None if x is None else place_lines(x, mesh) for x in both)
     return MatrixData(*placed, *lists, np.asarray(seen.sum(), dtype), Along(ROWS))
 
@@ -151,7 +151,7 @@ def _padded(line, position, lines, length, mesh):
     order = np.argsort(line, kind="stable")
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     index[np.arange(len(line)) - starts[line[order]], line[order]] = position[order]
-    return jnp.asarray(index) if mesh is None else place_lines(index, mesh, fill=length)
+    return jax.device_put(index) if mesh is None else place_lines(index, mesh, fill=length)
 
 
 def sparse_matrix_data(values, missing=None, mesh: Mesh | None = None) -> SparseMatrixData:
@@ -171,15 +171,15 @@ def sparse_matrix_data(values, missing=None, mesh: Mesh | None = None) -> Sparse
             MissingCells(_padded(gaps[0], gaps[1], *shape, mesh)),
             MissingCells(_padded(gaps[1], gaps[0], shape[1], shape[0], mesh)),
         )
-    lines = tuple(np.zeros((size, 0), dtype) for size in shape)
+    lines = jax.device_put(tuple(np.zeros((size, 0), dtype) for size in shape))
     if mesh is not None:
         lines = (np.pad(a, ((0, -len(a) % num_shards(mesh)), (0, 0))) for a in lines)
         lines = tuple(place(a, mesh, ROWS) for a in lines)
     return SparseMatrixData(
         of_rows=_line_entries(sp.csr_array(values), dtype, mesh),
         of_columns=_line_entries(sp.csr_array(values.T), dtype, mesh),
-        rows=jnp.asarray(lines[0]),
-        columns=jnp.asarray(lines[1]),
+        rows=lines[0],
+        columns=lines[1],
         by_row=lists[0],
         by_column=lists[1],
         count=np.asarray(float(shape[0]) * shape[1] - gaps.shape[1], dtype),
@@ -215,7 +215,11 @@ def _line_entries(csr, dtype, mesh: Mesh | None) -> LineEntries:
     first = np.cumsum(of_line) - of_line
     at = slot % width, stands[np.repeat(first, counts) + slot // width]
     found.place[at], found.value[at] = csr.indices, csr.data
-    return LineEntries(*(jnp.asarray(a) if mesh is None else place_lines(a, mesh) for a in found))
+    return (
+        jax.device_put(found)
+        if mesh is None
+        else LineEntries(*(place_lines(a, mesh) for a in found))
+    )
 
 
 def num_observed(data: MatrixData | SparseMatrixData) -> jax.Array:

@@ -128,10 +128,7 @@ def _lists(line, other, values, count, width, least) -> EntryLists:
     signs[chunk, slot] = 2 * values - 1
     real = jnp.result_type(float)
     return EntryLists(
-        jnp.asarray(chunk_line),
-        jnp.asarray(others),
-        jnp.asarray(signs, real),
-        jnp.asarray(count, jnp.int32),
+        *jax.device_put((chunk_line, others, signs.astype(real), count.astype(np.int32))),
     )
 
 

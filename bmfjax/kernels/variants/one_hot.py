@@ -108,7 +108,7 @@ def log_weights_of(weights) -> jax.Array:
     """Return the logarithms of known weights (rank,) or (rows, rank): (rank, 1) or (rank, rows)."""
     with np.errstate(divide="ignore"):
         table = np.log(np.atleast_2d(np.asarray(weights, float))).T
-    return jnp.asarray(table, jnp.result_type(float))
+    return jax.device_put(table.astype(jnp.result_type(float)))
 
 
 def one_hot_machine(density: OneHotDensity, *, initial: Callable | None = None) -> Algorithm:
