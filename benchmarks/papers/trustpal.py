@@ -106,13 +106,15 @@ def tables(records: Records):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--matrices", nargs="+", choices=MATRICES, default=MATRICES)
+    parser.add_argument("--ways", nargs="+", choices=WAYS_HERE, default=WAYS_HERE)
     parser.add_argument("--output", type=Path)
     options = parse(parser)
     found_of = {"size": SIZE, "rank": RANK, "seed": options.seed, "matrices": {}}
-    for name in MATRICES:
+    for name in options.matrices:
         made = bmfjax.generate_tiles(SIZE, SIZE, RANK, seed=options.seed, **KINDS[name])
         rows = found_of["matrices"][name] = {"ones": int(made.clean.sum()), "ways": {}}
-        for way in WAYS_HERE:
+        for way in options.ways:
             began = time.process_time()
             tiles, rank = searched(way, made.data, lambda *cut: cut, options.seed)
             found = rows["ways"][way] = {"no test": row_of(tiles, made, rank, began)}
