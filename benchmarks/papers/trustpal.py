@@ -37,7 +37,7 @@ from benchmarks.record import write_record
 
 SIZE, RANK, STEP, MOST = 512, 30, 10, 60
 WAYS_HERE = ("as published", "a pull that grows, ones free")
-MATRICES = ("8x8 noisy", "8x8 clean")
+MATRICES = ("8x8 noisy", "8x8 clean", "dense noisy")
 
 
 def cuts_of(relaxed: Factors):
