@@ -190,7 +190,9 @@ def panel():
     found = {}
     for of in record("panel")["sets"].values():
         for model, cell in of.items():
-            if "auc" in cell and model != "column means":  # which are far below
+            started = "the warm-up was cut short" in cell.get("verdict", "")
+            # Column means are far below.
+            if "auc" in cell and not started and model != "column means":
                 gain = cell["log_score"] - of["latent classes"]["log_score"]
                 found.setdefault(model, []).append((cell["cpu_seconds"], gain, "verdict" in cell))
     figure = style.new_figure(8.0, 4.6)
@@ -252,7 +254,7 @@ def panel_calibration():
     found = {}
     for of in record("panel")["sets"].values():
         for model, cell in of.items():
-            if "calibration" in cell:
+            if "calibration" in cell and "warm-up was cut short" not in cell.get("verdict", ""):
                 bins = cell["calibration"]
                 number = np.array(bins["number"])
                 sums = np.array([number, number * bins["stated"], bins["ones"]], float)
@@ -282,7 +284,7 @@ def panel_calibration():
         axes.set_ylim(0, 1)
         axes.set_xticks([0, 0.5, 1])
         axes.set_yticks([0, 0.5, 1])
-        style.tidy(axes, "both")
+        style.tidy(axes)
         axes.tick_params(labelbottom=True, labelsize=8)
     figure.supxlabel("stated probability of a one", fontsize=9.5)
     figure.supylabel("observed share of ones", fontsize=9.5)

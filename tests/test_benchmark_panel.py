@@ -84,13 +84,13 @@ def panel(monkeypatch, tmp_path):
 
 
 def test_a_run_goes_on_where_the_last_stopped(panel, monkeypatch):
-    some = ("--models", "features, signed", "column means", "--commit", "a1")
+    some = ("--models", "features, signed", "column means", "--commit", "abc1234")
     sets = panel.run(*some)
     assert panel.scored == [
         (name, model) for model in ("column means", "features, signed")
         for name in ("bob-ross", "zoo")
     ]  # fmt: skip
-    assert {cell["commit"] for of in sets.values() for cell in of.values()} == {"a1"}
+    assert {cell["commit"] for of in sets.values() for cell in of.values()} == {"abc1234"}
     assert panel.run(*some) == sets and panel.scored == []
     monkeypatch.setattr(panel, "sampler_of", lambda model: "changed")
     after = panel.run(*some)
@@ -101,7 +101,7 @@ def test_a_run_goes_on_where_the_last_stopped(panel, monkeypatch):
 
 
 def test_a_failure_takes_nothing_from_the_record(panel, monkeypatch):
-    some = ("--models", "column means", "--commit", "a1")
+    some = ("--models", "column means", "--commit", "abc1234")
     before = panel.run(*some)
     monkeypatch.setattr(panel, "in_a_process", lambda *_: {"stopped": "a reason"})
     assert panel.run(*some, "--again") == before
@@ -118,7 +118,7 @@ def test_a_peer_that_is_absent_is_told(monkeypatch):
 def cell(score, error=0.01, verdict=None, **more):
     found = {
         "log_score": score, "auc": 0.9, "calibration_error": error, "cpu_seconds": 1.0,
-        "calibration_error_by_chance": 0.02, "shape": [3, 2], "commit": "a1", "rank": 2,
+        "calibration_error_by_chance": 0.02, "shape": [3, 2], "commit": "abc1234", "rank": 2,
     }  # fmt: skip
     return found | ({} if verdict is None else {"verdict": verdict}) | more
 
@@ -137,11 +137,17 @@ def test_tables_say_what_fits_say_of_themselves():
     (scores,) = panel_page.score_tables(sets)
     assert "| features, signed | **-0.100** † |" in scores
     assert "| features, positive | -0.300 |" in scores
-    assert list(panel_page.absent(sets)) == ["* nbmf_mm is not installed: nbmf-mm (zoo)"]
+    reasons = list(panel_page.absent(sets))
+    assert "* nbmf_mm is not installed: nbmf-mm (zoo)" in reasons
+    assert any(line.startswith("* not reached: column means (all)") for line in reasons)
     assert panel_page.counts(sets) == {
         (True, True): 0, (True, False): 1, (False, True): 0, (False, False): 1,
     }  # fmt: skip
     assert panel_page.against(sets, "features, positive", "latent classes") == (0, 1)
+    started = cell(-0.05, verdict="Do not rely on this run: x (the warm-up was cut short).")
+    sets["zoo"]["probit"] = started
+    assert "| probit | **-0.050** ‡ |" in next(iter(panel_page.score_tables(sets)))
+    assert "probit" not in panel_page.summary(sets)
     assert "**-0.100** † | 1 | latent classes, tuned | -0.200" in panel_page.first_table(sets)
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import sys
@@ -16,7 +17,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.form import Records, number, percent, table
+from benchmarks.prediction.panel_baselines import TUNED
 from benchmarks.prediction.panel_data import RATED, SETS
+from benchmarks.prediction.panel_models import FITS, RATINGS_FITS
+from benchmarks.prediction.peers_ratings import METHODS
 
 ROOT = Path(__file__).parents[2]
 PAGE, MODELS_PAGE = ROOT / "docs" / "panel.md", ROOT / "docs" / "models.md"
@@ -33,9 +37,12 @@ NAMES = {
     "lastfm": "artists", "mushroom": "mushrooms", "news100": "words", "pancan": "tumours",
     "pbmc": "cells", "movielens-100k": "MovieLens 100K", "movielens-small": "MovieLens small",
 }  # fmt: skip
+RATINGS_PEERS = [name for name, method in METHODS.items() if not method.ours]
 #: Nats below the best that are as good.
 NEAR = 0.005
 REFUSED = "Do not rely"
+#: What a verdict says of a fit whose draws are of its warm-up, or of its start.
+STARTED = "the warm-up was cut short"
 
 
 def is_fit(cell: dict) -> bool:
@@ -48,12 +55,17 @@ def scored(cells: dict) -> dict:
     return {name: cell for name, cell in cells.items() if "log_score" in cell}
 
 
-def models_of(sets: dict, names: Iterable[str]) -> list[str]:
+def finished(cells: dict) -> dict:
+    """Return the cells that have a score, but for fits whose time was up in the warm-up."""
+    return {n: cell for n, cell in scored(cells).items() if STARTED not in cell.get("verdict", "")}
+
+
+def models_of(sets: dict, names: Iterable[str], kept=scored) -> list[str]:
     """Return the models of some sets: those of bmfjax, then the others, each best first."""
     found: dict[str, list[float]] = {}
     fits = set()
     for name in names:
-        cells = scored(sets.get(name, {}))
+        cells = kept(sets.get(name, {}))
         best = max((cell["log_score"] for cell in cells.values()), default=0.0)
         for model, cell in cells.items():
             found.setdefault(model, []).append(cell["log_score"] - best)
@@ -93,7 +105,7 @@ def against(sets: dict, model: str, other: str, within: float = 0.0) -> tuple[in
     """Return on how many matrices a model is at most `within` below another, and of how many."""
     both = [
         cells
-        for cells in map(scored, map(lambda n: sets.get(n, {}), SETS))
+        for cells in map(finished, map(lambda n: sets.get(n, {}), SETS))
         if {model, other} <= {*cells}
     ]
     better = [c for c in both if c[model]["log_score"] >= c[other]["log_score"] - within]
@@ -106,12 +118,12 @@ def against(sets: dict, model: str, other: str, within: float = 0.0) -> tuple[in
 def summary(sets: dict) -> str:
     """Return a table with a line a model, over the matrices of ones and zeros."""
     rows = []
-    for model in models_of(sets, SETS):
-        cells = {n: c[model] for n in SETS if model in (c := scored(sets.get(n, {})))}
-        best = {n: max(c["log_score"] for c in scored(sets[n]).values()) for n in cells}
+    for model in models_of(sets, SETS, finished):
+        cells = {n: c[model] for n in SETS if model in (c := finished(sets.get(n, {})))}
+        best = {n: max(c["log_score"] for c in finished(sets[n]).values()) for n in cells}
         gains = [
             cell["log_score"] - sets[n][CLASSES]["log_score"]
-            for n, cell in cells.items() if CLASSES in scored(sets[n])
+            for n, cell in cells.items() if CLASSES in finished(sets[n])
         ]  # fmt: skip
         of = list(cells.values())
         fits = [cell for cell in of if is_fit(cell)]
@@ -145,6 +157,12 @@ def score_tables(sets: dict, columns: int = 7) -> Iterable[str]:
         )
 
 
+def mark(cell: dict) -> str:
+    """Return the mark of a fit that says that it is not done."""
+    said = cell.get("verdict", "")
+    return " ‡" if STARTED in said else " †" if said.startswith(REFUSED) else ""
+
+
 def _score(cells: dict, model: str) -> str:
     cell = cells.get(model, {})
     if "log_score" not in cell:
@@ -152,23 +170,24 @@ def _score(cells: dict, model: str) -> str:
     best = max(other["log_score"] for other in scored(cells).values())
     text = number(cell["log_score"], 3)
     text = f"**{text}**" if cell["log_score"] == best else text
-    return text + " †" * cell.get("verdict", "").startswith(REFUSED)
+    return text + mark(cell)
 
 
 def absent(sets: dict) -> Iterable[str]:
     """Yield a line for each reason why cells are empty."""
     reasons: dict[str, dict[str, list[str]]] = {}
-    models = {m for name in sets for m in sets[name]}
-    for name, of in sets.items():
-        kind = SETS if name in SETS else RATED
-        for model in sorted(m for m in models if any(m in sets[n] for n in kind if n in sets)):
-            cell = of.get(model, {})
+    kinds = ((SETS, ("column means", *TUNED, *FITS)), (RATED, (*RATINGS_PEERS, *RATINGS_FITS)))
+    for names, models in kinds:
+        for name, model in itertools.product(names, models):
+            cell = sets.get(name, {}).get(model, {})
             if "log_score" in cell:
                 continue
             why = cell.get("not_run") or ("ended without a result" if cell else "not reached")
             reasons.setdefault(why, {}).setdefault(label(model), []).append(NAMES.get(name, name))
     for why, of in reasons.items():
-        told = "; ".join(f"{model} ({', '.join(names)})" for model, names in of.items())
+        told = "; ".join(
+            f"{model} ({', '.join(n) if len(n) < len(SETS) else 'all'})" for model, n in of.items()
+        )
         yield f"* {why}: {told}"
 
 
@@ -272,9 +291,11 @@ RULE = (
     "animals, on the same hidden entries."
 )
 DAGGER = (
-    'The best of a matrix is bold. † marks fits whose verdict is "Do not rely on this run": it may '
-    'predict best all the same, but says itself that it is not done. "none": the fit ended '
-    "without a result; what is empty is told below."
+    'The best of a matrix is bold. † marks fits whose verdict is "Do not rely on this run": they '
+    "may predict best all the same, but say themselves that they are not done. ‡ marks those of "
+    "them whose time was up in the warm-up, or before, while they compiled: what is scored is a "
+    'start, and is left out of the means. "none": the fit ended without a result; what is empty '
+    "is told below."
 )
 COUNTED = (
     "Of all fits to ones and zeros: what the verdict says of predictions, and whether the hidden "
@@ -325,12 +346,12 @@ ABOUT = {
 
 def complete(sets: dict) -> list[str]:
     """Return the matrices that have a fit of bmfjax, and one of another."""
-    return [n for n in SETS if {*map(is_fit, scored(sets.get(n, {})).values())} == {True, False}]
+    return [n for n in SETS if {*map(is_fit, finished(sets.get(n, {})).values())} == {True, False}]
 
 
 def best_of(cells: dict, fits: bool) -> tuple[str, dict]:
     """Return the best model of bmfjax, or the best of all others, and its cell."""
-    some = {name: cell for name, cell in scored(cells).items() if is_fit(cell) == fits}
+    some = {name: cell for name, cell in finished(cells).items() if is_fit(cell) == fits}
     return max(some.items(), key=lambda item: item[1]["log_score"])
 
 
@@ -343,7 +364,7 @@ def first_table(sets: dict) -> str:
         texts = [number(cell["log_score"], 3) for cell in (fit, other)]
         best = int(other["log_score"] > fit["log_score"])
         texts[best] = f"**{texts[best]}**"
-        texts[0] += " †" * fit["verdict"].startswith(REFUSED)
+        texts[0] += mark(fit)
         rows.append([
             f"{ABOUT[name]} ({NAMES.get(name, name)}, {shape})",
             label(model), texts[0], number(fit["cpu_seconds"], 0),
@@ -365,7 +386,7 @@ KINDS = {
 
 def gain(sets: dict, model: str, names: Iterable[str]) -> float | None:
     """Return the mean gain over latent classes; None where a matrix has no score of a model."""
-    cells = [scored(sets.get(name, {})) for name in names]
+    cells = [finished(sets.get(name, {})) for name in names]
     if not all({model, CLASSES} <= {*of} for of in cells):
         return None
     return statistics.mean(of[model]["log_score"] - of[CLASSES]["log_score"] for of in cells)
@@ -379,7 +400,7 @@ def kinds_table(sets: dict) -> str:
         for fits in (True, False):
             found = [
                 (value, model)
-                for model in models_of(sets, names)
+                for model in models_of(sets, names, finished)
                 if any(is_fit(sets[n].get(model, {})) for n in names if n in sets) == fits
                 and (value := gain(sets, model, names)) is not None
             ]
@@ -394,8 +415,12 @@ def kinds_table(sets: dict) -> str:
 
 def default_sentence(sets: dict) -> str:
     """Return what the panel says of the default model."""
-    fits = [m for m in models_of(sets, SETS) if any(is_fit(c.get(m, {})) for c in sets.values())]
-    others = [m for m in models_of(sets, SETS) if m not in fits and m != "column means"]
+    fits = [
+        m
+        for m in models_of(sets, SETS, finished)
+        if any(is_fit(c.get(m, {})) for c in sets.values())
+    ]
+    others = [m for m in models_of(sets, SETS, finished) if m not in fits and m != "column means"]
     lines = []
     for model in (SIGNED, POSITIVE):
         told = [
@@ -404,7 +429,7 @@ def default_sentence(sets: dict) -> str:
             for k, n in (against(sets, model, other),)
         ]
         lines.append(f"`{model}` is as good as or better than {', '.join(told)}.")
-    names = [n for n in complete(sets) if SIGNED in scored(sets[n])]
+    names = [n for n in complete(sets) if SIGNED in finished(sets[n])]
     first = [n for n in names if best_of(sets[n], True)[0] == SIGNED]
     rest = [
         f"{NAMES.get(n, n)} ({label(model)}, by "
