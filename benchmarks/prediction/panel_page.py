@@ -415,12 +415,7 @@ def kinds_table(sets: dict) -> str:
 
 def default_sentence(sets: dict) -> str:
     """Return what the panel says of the default model."""
-    fits = [
-        m
-        for m in models_of(sets, SETS, finished)
-        if any(is_fit(c.get(m, {})) for c in sets.values())
-    ]
-    others = [m for m in models_of(sets, SETS, finished) if m not in fits and m != "column means"]
+    others = [model for model in models_of(sets, SETS, finished) if model in TUNED]
     lines = []
     for model in (SIGNED, POSITIVE):
         told = [
