@@ -36,7 +36,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +51,7 @@ from benchmarks.prediction.panel_models import (
     FITS,
     MOST_ENTRIES,
     RATINGS_FITS,
+    on_processor_time,
     predicted,
     rated,
     sampler_of,
@@ -113,8 +113,8 @@ def _spent(began) -> dict:
 
 def one(options) -> None:
     """Score one model on one set, and write what was found."""
-    # The clock of a fit is a monotonic one: other work on the machine takes nothing of it then.
-    time.monotonic = time.process_time
+    if options.max_cpu is not None:
+        on_processor_time()
     name, model = options.one
     found = (of_entries if name in SETS else of_ratings)(options, name, model)
     options.found.write_text(json.dumps(found))
