@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 from benchmarks import record
 from benchmarks.prediction import panel as script
-from benchmarks.prediction import panel_baselines, panel_data, panel_page
+from benchmarks.prediction import panel_baselines, panel_data, panel_models, panel_page
+from bmfjax.kernels.numerics.compiling import Compilation
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 
@@ -105,6 +107,31 @@ def test_a_failure_takes_nothing_from_the_record(panel, monkeypatch):
     before = panel.run(*some)
     monkeypatch.setattr(panel, "in_a_process", lambda *_: {"stopped": "a reason"})
     assert panel.run(*some, "--again") == before
+
+
+def test_compilation_is_waited_for_by_processor_seconds(monkeypatch):
+    """While other work has the machine none pass, and nothing is given up."""
+    monkeypatch.setattr(time, "monotonic", time.monotonic)
+    monkeypatch.setattr(time, "process_time", lambda: 3.0)
+    turns = []
+
+    def late(self, seconds):
+        turns.append(seconds)
+        if len(turns) < 5:
+            raise TimeoutError
+        return "made"
+
+    monkeypatch.setattr(Compilation, "program", late)
+    panel_models.on_processor_time()
+    one = object.__new__(Compilation)
+    assert one.program(1.0) == "made" and len(turns) == 5
+    assert time.monotonic() == 3.0
+    turns.clear()
+    passed = iter((0.0, 0.5, 1.5))
+    monkeypatch.setattr(time, "process_time", lambda: next(passed))
+    with pytest.raises(TimeoutError):
+        one.program(1.0)
+    assert len(turns) == 2
 
 
 def test_a_peer_that_is_absent_is_told(monkeypatch):
