@@ -76,13 +76,14 @@ def text_of(page: Page, records: Records) -> str | None:
         "Made from the records below. Do not change it by hand: run `python benchmarks --pages`. "
         "`benchmarks/README.md` has the answer in short."
     )
+    body = []
     try:
-        body = [*page.body({name: record for name, record in own.items() if "figures" in record})]
+        body += page.body({name: record for name, record in own.items() if "figures" in record})
     except KeyError as lacking:  # the script has come before its new record
-        body = [
+        body.append(
             f"These records lack {lacking}, which the tables of the script ask for now: "
             "`python benchmarks --run RECORD` makes them again."
-        ]
+        )
     blocks = [f"# {page.question}", made, sources(page, own), *body]
     return "\n\n".join(map(_wrapped, blocks)) + "\n"
 
