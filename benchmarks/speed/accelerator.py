@@ -133,7 +133,7 @@ seconds in all. It needs what bmfjax needs and pytest, and no network.
 
 `python benchmarks/speed/accelerator.py --device gpu`: [tables](results/accelerator.md),
 [record](results/accelerator_h100.json), [an earlier one](results/accelerator_h100_unrolled.json),
-[some phases on an H200](results/accelerator_h200.json).
+[some phases on an H200](results/accelerator_h200.json), [the CPU](results/ormachine_speed.json).
 """
 
 #: The phases that time sweeps; the CPU beside the device has some of their cases.
