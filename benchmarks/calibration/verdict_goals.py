@@ -18,7 +18,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -33,9 +32,10 @@ SEEDS = (0, 1, 2)
 def one(options) -> dict:
     """Fit one matrix from one seed, and return what is said of it."""
     import bmfjax
+    from benchmarks.prediction.panel_models import on_processor_time
 
     (name,), (seed,) = options.sets, options.seeds
-    time.monotonic = time.process_time  # of a fit: its clock
+    on_processor_time()
     fit = bmfjax.fit(
         name, RANKS[name], model=options.model, seed=seed, max_time=options.max_cpu, progress=False
     )  # fmt: skip
@@ -63,12 +63,16 @@ def in_a_process(options, name: str, seed: int, path: Path) -> None:
 
 
 ANSWER = """
-For the votes with four features they do, from the seeds that were run, and the fit is reliable. For
-the zoo with six predictions hold, but features lie at 0.6 to 0.95 alike over chains, two of them
-too far apart. On Bob Ross with six all are found by all chains, of one start, and entries of the
-reconstruction had not mixed. The goal is all three parts within 60 processor seconds from each of
-three seeds. What was asked of features, that all are found by all chains with an R-hat of the log
-joint density of at most 1.01, holds for the votes.
+For the votes with four features they do: all are found by all chains, from three starts, and the
+fits are reliable. Not for the others. Of the zoo with six features predictions hold; from one seed
+four features hold, two of them not in all chains; from another chains shared one start, which one
+of them left for two other features. On Bob Ross with six features predictions hold, and all chains
+have all features, but of one start, and entries of the reconstruction had not mixed. R-hat of the
+log joint density is at most 1.018. The goal is all three parts, and all features found by all
+chains, within 60 processor seconds from each of three seeds; where the record has fewer than nine
+fits, the others are owed. Nothing was run with an unknown number of features. A later rule no
+longer asks an R-hat of 1.05 of the reconstruction where one of four chains lacks a factor: by that
+the six features of the zoo hold from the second seed, two of them not in all chains.
 
 `python benchmarks/calibration/verdict_goals.py --work FOLDER`: [tables](results/verdict_goals.md),
 [record](results/verdict_goals.json).
