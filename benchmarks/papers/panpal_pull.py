@@ -116,8 +116,8 @@ From a uniform start a product of 10 factors is far above one everywhere, the sq
 entries down, and the pull takes them to 0, where the gradient of the squares vanishes: the empty
 tiling is a fixed point. So the fault is in the published search and not in this program. A later
 program of the first author starts with a pull of zero that grows, and so does `papers/elbmf.py`;
-`panpal` stays as published. One matrix was tried. TrustPal filters tiles after the search here, not
-inside of it.
+`panpal` stays as published. One matrix was tried. The test of TrustPal
+[inside the search](#what-does-trustpal-find-inside-the-search) is no cure.
 
 `python benchmarks/papers/panpal_pull.py`: [tables](results/panpal_pull.md),
 [record](results/panpal_pull.json).

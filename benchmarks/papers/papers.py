@@ -203,6 +203,16 @@ GONSIOR = (
                 )
                 for noise in ("clean", "noisy")
             ),
+            Row(
+                "TrustPal on noisy 8 x 8 tiles, one matrix",
+                NO_FIGURE,
+                tuple(
+                    Of("trustpal", ("matrices", "8x8 noisy", "ways", way, test, "wrong"))
+                    for way in ("as published", "a pull that grows, ones free")
+                    for test in ("after", "inside")
+                ),
+                said="after and inside the search, as published, and with a pull that grows",
+            ),
         ),
         "The thesis gives no figure of it. All figures here are wrong entries of runs of "
         "ours, of 1,920 ones.",
