@@ -915,13 +915,13 @@ def _exported(options, output) -> Path | None:
 
 def _check_tables(options, output, replace) -> None:
     """Refuse tables that cannot be written, before any work is done."""
-    from bmfjax.predictions import check_export, check_place
+    from bmfjax.predictions import check_export, check_table_file
 
     exported = _exported(options, output)
     if exported is not None:
         check_export(exported, replace, options.tiles)
     for table in filter(None, (options.tiles, exported)):
-        check_place(table, replace, options.data)
+        check_table_file(table, replace, options.data)
 
 
 def _write_tables(result, options, output, replace) -> list:
@@ -1512,10 +1512,10 @@ def _transform(options) -> int:
 
 
 def _check_output(options, source) -> None:
-    from bmfjax.predictions import check_place
+    from bmfjax.predictions import check_table_file
 
     if options.output is not None:
-        check_place(options.output, options.overwrite, source)
+        check_table_file(options.output, options.overwrite, source)
 
 
 def _give(table, options, what) -> int:
@@ -1625,9 +1625,9 @@ def _add_size(parser, rank) -> None:
 
 def _generate(options) -> int:
     from bmfjax.data import generate_product, generate_tiles, save
-    from bmfjax.data.io.npz import check_place
+    from bmfjax.data.io.npz import check_target
 
-    check_place(options.output, options.overwrite)
+    check_target(options.output, options.overwrite)
     size = {"rows": options.rows, "columns": options.columns, "rank": options.rank}
     if options.kind == "tiles":
         made = generate_tiles(

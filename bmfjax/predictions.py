@@ -14,7 +14,7 @@ import pandas as pd
 from bmfjax.data import InputError, Ratings
 from bmfjax.data.io.files import reading, replacing
 from bmfjax.data.reading.tables import is_id_name
-from bmfjax.data.reading.text import lines_of
+from bmfjax.data.reading.text import read_lines
 from bmfjax.posterior import cells, features, trust
 from bmfjax.posterior.selection import found_names, positions
 from bmfjax.report import interop
@@ -80,7 +80,7 @@ def read_cells(path, data, header="auto") -> tuple[np.ndarray, np.ndarray]:
     places = [{name: i for i, name in enumerate(names)} for _, names in sides]
     cells_at, first, hint = (array("q"), array("q")), True, ""
     with reading(path):
-        for line, fields in lines_of(path):
+        for line, fields in read_lines(path):
             if len(fields) < 2:
                 raise InputError(f"line {line}: {len(fields)} field; give row and column")
             found = [place.get(field, -1) for place, field in zip(places, fields, strict=False)]
@@ -142,7 +142,7 @@ def usage_table(fit, new) -> pd.DataFrame:
 # ---- files -------------------------------------------------------------------------------------
 
 
-def check_place(path, overwrite: bool, source) -> None:
+def check_table_file(path, overwrite: bool, source) -> None:
     """Refuse a table's file before any work is done: it cannot be written, or is there.
 
     Only a table is overwritten, never another file or the `source` that is read.

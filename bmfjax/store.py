@@ -27,8 +27,8 @@ from bmfjax.data.blocks import blocks
 from bmfjax.data.io.files import (
     DRAFT,
     OF_FIT,
+    check_folder,
     check_new_file,
-    check_place,
     naming,
     reason,
     replacing_all,
@@ -410,7 +410,7 @@ def hold(directory: str | os.PathLike) -> Iterator[Path]:
         except OSError as error:
             raise _no_place(folder, error) from error
         with _locked(folder):
-            check_place(folder)
+            check_folder(folder)
             yield folder
     finally:
         for path in made:

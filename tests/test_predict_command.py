@@ -10,7 +10,7 @@ import pytest
 import bmfjax
 from bmfjax.cli import main
 from bmfjax.data import InputError
-from bmfjax.predictions import ENDINGS, check_place, predictions_table, write_table
+from bmfjax.predictions import ENDINGS, check_table_file, predictions_table, write_table
 from tests.test_cells import MODELS, OF_ONES, data_of, fit_of
 
 FILMS = ("Heat", "Me, Myself", "Alien", "Fargo")
@@ -188,7 +188,7 @@ def test_only_tables_of_bmfjax_are_replaced(ending, tmp_path):
 
     def ask(message, overwrite=True):
         with pytest.raises(InputError, match=message):
-            check_place(out, overwrite, source)
+            check_table_file(out, overwrite, source)
 
     def is_mine():
         before = out.read_bytes()
@@ -205,7 +205,7 @@ def test_only_tables_of_bmfjax_are_replaced(ending, tmp_path):
         ask("already exists; give another file, or --overwrite", overwrite=False)
         with pytest.raises(InputError, match="already exists"):
             write_table(USAGE, out, False)
-        check_place(out, True, source)
+        check_table_file(out, True, source)
     for mine in MINE:
         mine.to_csv(out, index=False) if ending == ".csv" else mine.to_parquet(out, index=False)
         is_mine()

@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 from bmfjax.data import InputError
 from bmfjax.posterior.model_check import _stacked, left_out
-from bmfjax.result.stacked import parts_of
+from bmfjax.result.stacked import draws_by_weight
 from bmfjax.verdict import Figures, Verdict, with_fit
 from tests.test_cells import CHAINS, fit_of
 
@@ -28,7 +28,7 @@ def test_draws_are_those_of_each_chain_by_its_weight(model):
     stacked = fit.stacked()
     assert stacked.usage_draws.shape[:2] == (20, 6)
     assert str(stacked.verdict).startswith("Chains weighed by stacking, 0.75, 0.25. ")
-    chains, places = parts_of((0.75, 0.25), 100)
+    chains, places = draws_by_weight((0.75, 0.25), 100)
     assert np.bincount(chains).tolist() == [15, 5]
     own = places[chains == 0].ravel()
     assert len(set(own)) == len(own) and np.ptp(own) > 90
@@ -41,7 +41,7 @@ def test_draws_are_those_of_each_chain_by_its_weight(model):
 @pytest.mark.parametrize(("weights", "kept"), [((0.52, 0.48), 4), ((1.0, 0.0), 15), ((1, 1), 1)])
 def test_parts_share_draws_where_there_are_few(weights, kept):
     """Evenly: every draw of a chain is in as many parts as any other, or in one more."""
-    chains, places = parts_of(weights, kept)
+    chains, places = draws_by_weight(weights, kept)
     assert places.shape == (20, 1)
     for chain in np.unique(chains):
         times = np.bincount(places[chains == chain].ravel(), minlength=kept)

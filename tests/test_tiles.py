@@ -15,7 +15,7 @@ from bmfjax.diagnostics import Binarized, select_tiles
 from bmfjax.posterior import tiles, trust
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.tiles import membership, membership_interval, presence
-from bmfjax.predictions import check_place
+from bmfjax.predictions import check_table_file
 from bmfjax.report.factors import summary_with_trust, tile_card
 from tests.test_cells import fit_of
 
@@ -454,7 +454,7 @@ def test_the_table_of_the_command_line_is_that_of_the_fit(tmp_path, capsys, quic
     fit = bmfjax.Fit.load(path.parent)
     exported = pd.read_csv(path.parent / "factors.csv")
     pd.testing.assert_frame_equal(exported, fit.to_frame(), rtol=1e-6, check_dtype=False)
-    check_place(path.parent / "factors.csv", True, "davis")  # which may be replaced
+    check_table_file(path.parent / "factors.csv", True, "davis")  # which may be replaced
     expected = fit.tiles(0.2, all=True, members=True)
     again = pd.read_csv(path, keep_default_na=False, na_values={
         n: [""] for n in ("density", "membership", "lower", "upper")})  # fmt: skip
@@ -469,7 +469,7 @@ def test_the_table_of_the_command_line_is_that_of_the_fit(tmp_path, capsys, quic
     assert run(*words[:-5], other, *words[-4:]) == 2
     assert "already exists" in capsys.readouterr().err and path.read_bytes() == before
     assert not other.exists()
-    check_place(path, True, "davis")  # which may be replaced
+    check_table_file(path, True, "davis")  # which may be replaced
     path.write_text("mine\n")
     assert run(*words, "--overwrite") == 2
     assert "no table of bmfjax" in capsys.readouterr().err and path.read_text() == "mine\n"

@@ -11,7 +11,7 @@ import xarray
 from bmfjax.data import InputError
 from bmfjax.data.parts import without_cells
 from bmfjax.diagnostics.arviz import sampling_wrapper_class
-from bmfjax.posterior.pointwise import densities, listed
+from bmfjax.posterior.pointwise import cell_list, densities
 from bmfjax.result import Fit
 
 
@@ -65,7 +65,7 @@ def sampling_wrapper(
     wrapper = kind(
         model=None, idata_orig=fit.to_arviz(log_likelihood=True, entries=entries, seed=seed)
     )
-    wrapper.data, wrapper.cells, wrapper.refit = fit.data, listed(fit.data, entries, seed), refit
+    wrapper.data, wrapper.cells, wrapper.refit = fit.data, cell_list(fit.data, entries, seed), refit
     return wrapper
 
 

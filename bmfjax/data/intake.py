@@ -11,7 +11,7 @@ from bmfjax.data.bits import WORD, full_line, owners, zero_words
 from bmfjax.data.blocks import blocks
 from bmfjax.data.checks import check_axes, check_sides, is_real, whole
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import names_of_index, not_binary, not_single, place
+from bmfjax.data.names import names_of_index, not_binary, not_single, place_text
 from bmfjax.data.reading.annotated import unwrapped
 from bmfjax.data.reading.door import as_frame, decoded
 from bmfjax.data.stores import (
@@ -229,7 +229,7 @@ def _refuse_first(wrong, table, row_names, column_names, first):
     """Refuse a table with wrong cells (bool); name the first; the first row is number `first`."""
     if wrong.any():
         row, column = np.unravel_index(np.argmax(wrong), wrong.shape)
-        where = place(row + first, column, row_names, column_names)
+        where = place_text(row + first, column, row_names, column_names)
         raise not_binary(table[row, column], where, table.shape[1])
 
 
@@ -258,7 +258,7 @@ def _read_sparse(table, observed, row_names, column_names, repeats, first):
     if wrong.nnz:
         row = int(np.flatnonzero(np.diff(wrong.indptr))[0])
         column = int(wrong.indices[0])
-        where = place(row + first, column, row_names, column_names)
+        where = place_text(row + first, column, row_names, column_names)
         if repeats is not None and repeats[row, column] > 1:
             raise not_single(int(repeats[row, column]), table[row, column], where)
         raise not_binary(table[row, column], where)

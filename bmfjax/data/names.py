@@ -161,7 +161,7 @@ def order_of(index, names, what, side, *, others=True):
     return order
 
 
-def place(row, column, row_names=None, column_names=None):
+def place_text(row, column, row_names=None, column_names=None):
     """Say where an entry is, rows and columns counted from 1 (the arguments count from 0)."""
     of_row = f" ({row_names[row]!r})" if row_names else ""
     of_column = f" ({column_names[column]!r})" if column_names else ""

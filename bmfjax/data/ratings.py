@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from bmfjax.data.checks import check_sides, one_of
 from bmfjax.data.checks import share as checked_share
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import are_ids, check_labels, check_names, checked_sides, place
+from bmfjax.data.names import are_ids, check_labels, check_names, checked_sides, place_text
 from bmfjax.data.reading.door import found_in
 from bmfjax.data.reading.longs import merged
 from bmfjax.data.reading.record import DUPLICATES, RATINGS, Found
@@ -173,7 +173,7 @@ class Ratings(NamedTable):
                 )
 
     def _place(self, row, column):
-        where = place(int(row), int(column), self._row_names, self._column_names)
+        where = place_text(int(row), int(column), self._row_names, self._column_names)
         return f"{where} (counted from 1)"
 
     # -- what it is ---------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from bmfjax.data.blocks import blocks
 from bmfjax.data.errors import InputError
 from bmfjax.data.intake import as_table, checked_observed, is_nested, nothing_observed
 from bmfjax.data.memory import require_memory
-from bmfjax.data.names import check_labels, checked_sides, place
+from bmfjax.data.names import check_labels, checked_sides, place_text
 from bmfjax.data.reading.door import found_in
 from bmfjax.data.reading.record import REAL
 from bmfjax.data.reading.tables import sentinels
@@ -337,6 +337,6 @@ def _check_size(values, table, row_names, column_names):
     cells = zip(*(np.abs(table) > np.finfo(np.float32).max).nonzero(), strict=True)
     i, j = next(cells)
     raise InputError(
-        f"value {table[i, j]} at {place(i, j, row_names, column_names)} (counted from 1) is "
+        f"value {table[i, j]} at {place_text(i, j, row_names, column_names)} (counted from 1) is "
         "too large to compute with; give finite numbers, NaN where one is missing"
     )

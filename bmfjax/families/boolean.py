@@ -340,8 +340,8 @@ class Boolean(TileFamily):
             usage, basis = without_halves(usage, basis)
         aligned = align_packed(usage, basis, seen.best, problem.num_anchors)
         if problem.finds_rank:
-            aligned = without_unused(aligned)
-        sites = dict(seen.sites) | words_of(aligned)
+            aligned = without_improbable(aligned)
+        sites = dict(seen.sites) | factor_words(aligned)
         for name in ("usage_density", "basis_density"):
             if name in sites:
                 sites[name] = np.take_along_axis(sites[name], aligned.permutation, -1)
@@ -842,7 +842,7 @@ def factors_in_use(aligned) -> np.ndarray:
     return (aligned.usage.words != 0).any(-1) & (aligned.basis.words != 0).any(-1)
 
 
-def without_unused(aligned: Alignment) -> Alignment:
+def without_improbable(aligned: Alignment) -> Alignment:
     """Leave out the factors that are less probable than not; one is kept in any case."""
     kept = kept_factors(factors_in_use(aligned))
     return aligned._replace(
@@ -868,6 +868,6 @@ def agreement_of(aligned) -> np.ndarray:
     )
 
 
-def words_of(aligned) -> dict[str, np.ndarray]:
+def factor_words(aligned) -> dict[str, np.ndarray]:
     """Return the words of aligned factors, as a run draws them."""
     return {"usage": aligned.usage.words, "basis": aligned.basis.words}

@@ -11,7 +11,7 @@ import numpy as np
 from bmfjax import models, verdict
 from bmfjax.data import BinaryMatrix, InputError, RealMatrix
 from bmfjax.data.anchors import check_weights
-from bmfjax.data.names import place
+from bmfjax.data.names import place_text
 from bmfjax.diagnostics import align
 from bmfjax.diagnostics.align import agreements, apply_permutation
 from bmfjax.families import memory, relevance
@@ -180,7 +180,7 @@ class Nonnegative(Family):
         algorithm = bound.algorithm
         if problem.finds_rank:
             noise_sd = relevance.noise_sd(arguments["precision"])
-            algorithm = relevance.counted(algorithm, data, noise_sd)
+            algorithm = relevance.with_rank_counted(algorithm, data, noise_sd)
         learned = () if isinstance(arguments["precision"], float) else ("precision",)
         replicas = ("swap_probability", "replica") if options.get("walls") is not None else ()
         return Chains.of_stage(
@@ -233,7 +233,7 @@ def check_negative(data: RealMatrix) -> None:
     if -low <= high and share < NEGATIVE:
         return
     k = np.nanargmin(seen.data)
-    where = place(seen.row[k], seen.col[k], data.row_names, data.column_names)
+    where = place_text(seen.row[k], seen.col[k], data.row_names, data.column_names)
     raise InputError(
         f"value {low:g} at {where} is negative, and model 'nmf' is of numbers of at least 0; if it "
         f"means that there is none, say missing={low:g} (--missing={low:g}) where a file is read, "

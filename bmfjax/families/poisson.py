@@ -17,7 +17,7 @@ from jax import lax, random
 from bmfjax import models, verdict
 from bmfjax.data import BinaryMatrix, InputError, RealMatrix
 from bmfjax.data.anchors import check_weights
-from bmfjax.data.names import place
+from bmfjax.data.names import place_text
 from bmfjax.diagnostics import align
 from bmfjax.diagnostics.align import agreements, apply_permutation
 from bmfjax.families import memory
@@ -366,7 +366,7 @@ def _read_counts(source, model: str) -> BinaryMatrix | RealMatrix:
     wrong &= ~np.isnan(values.data)
     if wrong.any():
         at = int(np.flatnonzero(wrong)[0])
-        where = place(values.row[at], values.col[at], data.row_names, data.column_names)
+        where = place_text(values.row[at], values.col[at], data.row_names, data.column_names)
         raise InputError(
             f"value {values.data[at]:g} at {where} is no count, and model {model!r} is of whole "
             "numbers of at least 0; give counts before they are scaled, or choose model 'nmf'"

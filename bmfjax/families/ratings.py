@@ -71,7 +71,7 @@ from bmfjax.models.pmf import LEVEL_SCALES, pmf_priors_by_scale
 from bmfjax.models.relaxed import gamma_parameters
 from bmfjax.posterior import cells, scores
 from bmfjax.posterior.principal import principal_draws
-from bmfjax.posterior.recommending import positions_of, recommended, similar
+from bmfjax.posterior.recommending import positions_of, recommendations, similar
 from bmfjax.posterior.selection import informed
 from bmfjax.report import facts, words
 from bmfjax.report.checks import agreement as agreement_section
@@ -409,7 +409,7 @@ class RatingsFit(NumbersFit):
         >>> fit.recommend(["ann", "cid"], k=1, seen=True)["item"].isin(films).all().item()
         True
         """
-        return recommended(
+        return recommendations(
             self, user, k, seen=seen, by=by, least=least, level=level, positions=positions
         )
 
@@ -654,7 +654,7 @@ class Factorisation(Family):
         learned = ("precision",) if density.learns_precision else ()
         algorithm = problem.kernel.make(density)
         if problem.finds_rank:
-            algorithm = relevance.counted(algorithm, data, _noise_sd(density))
+            algorithm = relevance.with_rank_counted(algorithm, data, _noise_sd(density))
         scale = getattr(data, "scale", None)
         entries = _with_anchors(entry_blocks(rows, columns, values, data.shape), problem.anchors)
         groups = {f"{side}_attributes": own.groups for side, own in sides.items()}
@@ -747,14 +747,14 @@ def resolve_priors(problem: Problem, link: str, values) -> dict:
         relevance.refuse_relevance(problem, "relevance")
         del found["relevance"]
         found["scale"] = 1.0 if found["scale"] is None else found["scale"]
-    unset = priors_by_scale(link, values)
+    unset = unset_priors(link, values)
     if given.get("scale") is not None or given.get("relevance") is not None:
         unset["usage_unit"] = 1.0  # both are of the factors as they are
     found = {n: unset.get(n) if v is None else v for n, v in found.items()}
     return {n: list(v) if isinstance(v, tuple) else v for n, v in found.items()}
 
 
-def priors_by_scale(link: str, values) -> dict:
+def unset_priors(link: str, values) -> dict:
     """Return the priors whose default depends on the values, by name."""
     if link != "identity":
         return {"effect_gamma": [1.0, 1.0], "level": [0.0, LEVEL_SCALES[link]]}

@@ -152,7 +152,7 @@ class Relaxed(TileFamily):
         start, algorithm = given_start(problem, arguments, values), bound.algorithm
         if problem.finds_rank:
             noise_sd = relevance.noise_sd(arguments["precision"])
-            algorithm = relevance.counted(algorithm, data, noise_sd)
+            algorithm = relevance.with_rank_counted(algorithm, data, noise_sd)
         learned = ["precision"] if problem.kernel.exact and "precision" in sites else []
         tempered = OBSERVED if options.get("inverse_temperatures") is not None else ()
         return Chains.of_stage(

@@ -58,7 +58,7 @@ def noise_edge(data: Data) -> NoiseEdge:
     return NoiseEdge(edge_in_noise(*numbers, observed), *some)
 
 
-def counted(algorithm: Algorithm, data: Data, noise_sd: Callable) -> Algorithm:
+def with_rank_counted(algorithm: Algorithm, data: Data, noise_sd: Callable) -> Algorithm:
     """Return the algorithm that observes `rank`; ``noise_sd(observed)`` is that of the noise."""
     edge = noise_edge(data)
     return counting(algorithm, edge.factor, noise_sd, (edge.rows, edge.columns))

@@ -45,8 +45,8 @@ from bmfjax.families.boolean import (
     BooleanFit,
     agreement_of,
     align_packed,
+    factor_words,
     given_bits,
-    words_of,
 )
 from bmfjax.families.logistic import ExactLogisticFit
 from bmfjax.families.tiles import (
@@ -729,7 +729,7 @@ class Variant(TileFamily):
         aligned = align_packed(*self.product_draws(problem, seen.sites), seen.best)
         others = {n: v for n, v in seen.sites.items() if n not in FACTORS}
         moved, figures = self.aligned_sites(problem, others, aligned, seen.best)
-        return Ordered(moved | words_of(aligned), agreement_of(aligned), aligned, figures)
+        return Ordered(moved | factor_words(aligned), agreement_of(aligned), aligned, figures)
 
     def majority(self, problem, found, seen):
         if math.prod(problem.data.shape) <= MAX_ENTRIES:

@@ -152,7 +152,7 @@ def layered_bits(basis_draws, flip_rates, usage_density):
     """
     tops, of_top = independent_bits(usage_density)
     layers = [np.reshape(b, (-1, *b.shape[2:])).astype(float) for b in basis_draws]
-    rates = [both_rates(f, len(layers[0])) for f in flip_rates]
+    rates = [rates_of_draws(f, len(layers[0])) for f in flip_rates]
 
     def log_prior(draw):
         score, above = of_top(draw), tops
@@ -168,7 +168,7 @@ def layered_bits(basis_draws, flip_rates, usage_density):
     return all_sets(layers[0].shape[1]), log_prior
 
 
-def both_rates(flip_rate, number) -> np.ndarray:
+def rates_of_draws(flip_rate, number) -> np.ndarray:
     """Return the rates of zeros and of ones of every draw, (number, 2) float64."""
     rates = np.asarray(flip_rate, float).reshape(number, -1)
     return np.clip(np.broadcast_to(rates, (number, 2)), EDGE, 1 - EDGE)
@@ -181,7 +181,7 @@ def _weighted_sets(new, basis_draws, flip_rate, sets, log_prior):
     columns that each set covers, both flip rates).
     """
     chains, draws, num_columns, _ = basis_draws.shape
-    rates = both_rates(flip_rate, chains * draws)
+    rates = rates_of_draws(flip_rate, chains * draws)
     chosen = spaced(chains * draws, MAX_DRAWS, down=True)
     priors = [log_prior(c) for c in chosen]
     covered = [covers(sets, basis_draws[c // draws, c % draws]) for c in chosen]

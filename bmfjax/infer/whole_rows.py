@@ -31,7 +31,7 @@ from scipy.special import expit
 from bmfjax.data import BinaryMatrix
 from bmfjax.data.blocks import blocks
 from bmfjax.data.errors import InputError
-from bmfjax.infer.new_rows import EDGE, both_rates, covers, independent_bits
+from bmfjax.infer.new_rows import EDGE, covers, independent_bits, rates_of_draws
 from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.precision import full_precision
 
@@ -163,7 +163,7 @@ def boolean_states(basis_draws, flip_rate, sets, log_prior: Callable, chosen) ->
     gives it. `chosen` are draws, by their number among those of all chains.
     """
     chains, draws = basis_draws.shape[:2]
-    rates = both_rates(flip_rate, chains * draws)
+    rates = rates_of_draws(flip_rate, chains * draws)
     for c in chosen:
         f0, f1 = rates[c]
         cover = covers(sets, basis_draws[c // draws, c % draws])

@@ -17,7 +17,7 @@ KINDS = ("mean", "sd", "interval", "probability")
 # ---- summaries of draws --------------------------------------------------------------------------
 
 
-def check_level(level: float) -> None:
+def check_probability(level: float) -> None:
     """Refuse what is no probability of an interval."""
     if not 0 < level < 1:
         raise InputError(f"level is {level}; give a probability between 0 and 1")

@@ -6,7 +6,7 @@ import numpy as np
 import xarray
 
 from bmfjax.diagnostics.arviz import datasets, is_legacy
-from bmfjax.posterior.pointwise import PLACES, listed, pointwise, refuse_too_many, total_density
+from bmfjax.posterior.pointwise import PLACES, cell_list, pointwise, refuse_too_many, total_density
 
 #: Axes of draws that ArviZ's leave-one-out functions know; its summaries also take "sample".
 CHAINS, SAMPLES = ("chain", "draw"), ("sample",)
@@ -35,7 +35,7 @@ def groups_of(
         groups["sample_stats"] = xarray.Dataset({n: (CHAINS, v) for n, v in both.items()}, axes)
     if not lists:
         return groups
-    cells = listed(fit.data, entries, seed)
+    cells = cell_list(fit.data, entries, seed)
     i, j, values = cells
     at = {
         "entry": np.arange(len(i)),

@@ -323,7 +323,7 @@ class Modes(Sequence):
                 "draws": mode.draws,
                 "chains": ", ".join(str(c + 1) for c in mode.chains),
                 **mode.figures,
-                "differs": numbers(mode.likeness < SAME),
+                "differs": numbers_text(mode.likeness < SAME),
             }
             for number, mode in enumerate(self.modes, 1)
         ]
@@ -339,8 +339,8 @@ class Modes(Sequence):
         if number == 0:
             return "No factor is common to all modes."
         if number == 1:
-            return f"Factor {numbers(self.common)} is common to all modes."
-        return f"Factors {numbers(self.common)} are common to all modes."
+            return f"Factor {numbers_text(self.common)} is common to all modes."
+        return f"Factors {numbers_text(self.common)} are common to all modes."
 
     @property
     def sentence(self) -> str:
@@ -358,7 +358,7 @@ class Modes(Sequence):
         return f"{heading}\n{table}\n{self.sentence}"
 
 
-def numbers(chosen) -> str:
+def numbers_text(chosen) -> str:
     """Return the numbers of chosen factors, from 1: "1, 3"."""
     return ", ".join(str(k + 1) for k in np.flatnonzero(chosen))
 

@@ -148,7 +148,7 @@ def _names(fit):
     return fit.data.row_names, fit.data.column_names
 
 
-def listed(data, number: int | None, seed: int = 0):
+def cell_list(data, number: int | None, seed: int = 0):
     """Return rows, columns and values (cell,) of all observed cells, or of so many at random."""
     seen = data.num_rows * data.num_columns - data.num_missing
     if number is None:
@@ -207,7 +207,7 @@ def some_draws(fit, chosen):
 
 def total_density(fit) -> np.ndarray:
     """Return the log likelihood of all observed cells under every draw, (draw,) float64."""
-    i, j, values = listed(fit.data, None)
+    i, j, values = cell_list(fit.data, None)
     number = fit.usage_draws.shape[0] * fit.usage_draws.shape[1]
     total = np.zeros(number)
     for some in blocks(len(i), 4 * number):

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, issparse
 
 from bmfjax.data.bits import WORD, count_ones, pack_on_host, product_words
 from bmfjax.data.blocks import blocks, spaced
-from bmfjax.posterior.cells import boolean_products, check_level, quantiles_of_bits, tails
+from bmfjax.posterior.cells import boolean_products, check_probability, quantiles_of_bits, tails
 from bmfjax.posterior.packed import as_packed, factor_sets, octets
 from bmfjax.posterior.selection import sampled_positions
 
@@ -96,7 +96,7 @@ def moments_of_bits(mean, number: int) -> tuple[np.ndarray, np.ndarray]:
 
 def interval(usage, basis, level: float) -> np.ndarray:
     """Return the central interval of the reconstruction over draws: (2, rows, columns) float64."""
-    check_level(level)
+    check_probability(level)
     number = usage.shape[0] * usage.shape[1]
     if usage.dtype == bool:
         ones = number * exceedance(usage, basis, level=0.5)

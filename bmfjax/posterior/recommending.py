@@ -33,7 +33,7 @@ MOST_THREADS = 8
 CACHED, MANY_USERS = 32_768, 16
 
 
-def recommended(
+def recommendations(
     fit, users, k: int, *, seen: bool, by: str, least, level: float, positions: bool
 ) -> pd.DataFrame:
     """Return the table of `bmfjax.Fit.recommend` for a fit of ratings."""
@@ -42,7 +42,7 @@ def recommended(
         raise InputError(f"seen is {seen!r}; give True or False")
     if by not in ORDERS:
         raise InputError(f"by is {by!r}; choose 'mean', 'quantile' or 'probability'")
-    cells.check_level(level)
+    cells.check_probability(level)
     asked = _Asked(k, seen, by, _least(fit, least), level)
     users = positions_of(users, fit.data, "row", positions)
     some = blocks(len(users), _width(fit, asked))
@@ -298,7 +298,7 @@ def positions_of(given, data, side: str, by_position: bool = False) -> np.ndarra
 def similar(fit, items, k: int, *, level: float, positions: bool) -> pd.DataFrame:
     """Return the table of `bmfjax.Fit.similar_items`."""
     k = checks.whole("k", k)
-    cells.check_level(level)
+    cells.check_probability(level)
     if fit.data.num_rows < 2:
         raise InputError("the fit has one row, and correlations are over rows; fit more of them")
     at = positions_of(items, fit.data, "column", positions)

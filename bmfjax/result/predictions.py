@@ -135,7 +135,7 @@ class PredictionsMixin:
         """Return predictions of single cells by position, several kinds at once."""
         if i.shape != j.shape:
             raise InputError(f"there are {len(i)} rows and {len(j)} columns; give one each a cell")
-        cells.check_level(level)
+        cells.check_probability(level)
         for kind in kinds:
             self._check_kind(kind, noisy)
         if not noisy or "interval" in self._noisy_kinds:

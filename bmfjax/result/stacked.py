@@ -57,7 +57,7 @@ class StackingMixin:
             raise InputError("a variational fit is a mixture of its starts in equal parts")
         if weights is None:
             raise InputError("a fit of one chain has nothing to weigh; fit with num_chains=4")
-        chains, places = parts_of(weights, self.usage_draws.shape[1])
+        chains, places = draws_by_weight(weights, self.usage_draws.shape[1])
         at, order = chains[:, None], np.tile(np.arange(self.rank), (len(chains), 1))
         usage, basis = (
             chosen_draws(f, chains, places, order) for f in (self.usage_draws, self.basis_draws)
@@ -78,7 +78,7 @@ class StackingMixin:
         )
 
 
-def parts_of(weights, kept: int) -> tuple[np.ndarray, np.ndarray]:
+def draws_by_weight(weights, kept: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the chain of every part (part,), and draws of it (part, draw), evenly spaced.
 
     Examples

@@ -39,17 +39,17 @@ from bmfjax.data.real import RealMatrix
 _OF_LINES = ("values", "mask", "codes")
 
 
-def read(source, kind, *, binarize=None, label_column=None, share_of=None, **choice):
+def read_annotated(source, kind, *, binarize=None, label_column=None, share_of=None, **choice):
     """Read a matrix of a kind; `choice` has layer, use_raw and modality."""
     real, entry = kind == REAL, bytes_an_entry(kind, binarize)
     with _opened(source) as root:
         rows, names, labels = _parts(source, root, label_column, choice, entry, real, share_of)
         if real:  # sparse where it is kept so
-            return RealMatrix(rows.all(), None, *names, row_labels=labels, name=title_of(source))
-        return binary_of_rows(rows, binarize, names, labels, title_of(source), share_of)
+            return RealMatrix(rows.all(), None, *names, row_labels=labels, name=file_title(source))
+        return binary_of_rows(rows, binarize, names, labels, file_title(source), share_of)
 
 
-def title_of(source) -> str | None:
+def file_title(source) -> str | None:
     """Return what data are called by their file, if they have one."""
     return None if is_annotated(source) else source.stem
 

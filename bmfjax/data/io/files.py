@@ -240,7 +240,7 @@ def flush_names(folder):
             os.close(opened)
 
 
-def check_place(folder):
+def check_folder(folder):
     """Refuse a folder where files cannot be kept whole: before any work is done.
 
     A file is written, synced, renamed onto another one and read back.
@@ -266,7 +266,7 @@ def check_place(folder):
                 draft.unlink(missing_ok=True)
 
 
-def threshold(values, binarize):
+def thresholded(values, binarize):
     """Return 1 where an entry of `values` exceeds the threshold, else 0; missing stays missing.
 
     >>> threshold(np.array([[3.0, 0.5, np.nan]]), 1.0)
@@ -278,7 +278,7 @@ def threshold(values, binarize):
         text = [name for name, kind in values.dtypes.items() if not is_real(kind)]
         if text:
             raise InputError(f"column {text[0]!r} is not numeric; binarize= needs numbers")
-        array = threshold(values.to_numpy(dtype=float, na_value=np.nan), binarize)
+        array = thresholded(values.to_numpy(dtype=float, na_value=np.nan), binarize)
         return pd.DataFrame(array, values.index, values.columns)
     if sp.issparse(values):
         if binarize < 0:
@@ -288,7 +288,7 @@ def threshold(values, binarize):
             )
         csr = sp.csr_array(values)
         csr.sum_duplicates()
-        csr.data = threshold(csr.data, binarize)
+        csr.data = thresholded(csr.data, binarize)
         return csr
     values = np.asarray(values)
     if not is_real(values.dtype):

@@ -30,7 +30,7 @@ from bmfjax.data.io.declared import (
     check_dense,
     check_sparse,
 )
-from bmfjax.data.io.files import opened_npz, threshold
+from bmfjax.data.io.files import opened_npz, thresholded
 from bmfjax.data.io.market import market_matrix
 from bmfjax.data.io.npz import BITS, read_saved
 from bmfjax.data.io.rows import (
@@ -120,7 +120,7 @@ def _as_real(matrix):
 def _of_values(kind, values, name, *, binarize=None, **options):
     """Return an array or a sparse matrix as data; what such a one does not store is not rated."""
     if kind == BINARY:
-        return BinaryMatrix(threshold(values, binarize), name=name)
+        return BinaryMatrix(thresholded(values, binarize), name=name)
     if kind == REAL:
         return RealMatrix(values, name=name)
     check_axes(values)
@@ -222,7 +222,7 @@ def _read_batches(
     shape = (file.metadata.num_rows, len(values))
     share, rows = read_rows(share_of, shape)
     batches = _batches_of(file, rows, values)
-    parts = (threshold(b.to_pandas(ignore_metadata=True), binarize) for b in batches)
+    parts = (thresholded(b.to_pandas(ignore_metadata=True), binarize) for b in batches)
     names = names_of_index(frame.index), values
     return binary_of_blocks(parts, shape, names, labels, name, share)
 
@@ -372,13 +372,13 @@ _TEXTS = {
 _CHOICE = ("label_column", "layer", "use_raw", "modality")
 _ANNDATA = {
     BINARY: Reader(
-        annotated.read, ("binarize", *_CHOICE),
+        annotated.read_annotated, ("binarize", *_CHOICE),
         "the X of AnnData, a layer, or its raw values; of MuData those of a modality "
         "(``pip install 'bmfjax[h5ad]'``, or ``[zarr]``). A .zarr may be an array alone",
         shares=True,
     ),
     REAL: Reader(
-        annotated.read, _CHOICE,
+        annotated.read_annotated, _CHOICE,
         "the X of AnnData, a layer, or its raw values; of MuData those of a modality; sparse "
         "where the file has it so (``pip install 'bmfjax[h5ad]'``, or ``[zarr]``)",
     ),

@@ -136,14 +136,14 @@ def save(path, matrix, *, usage=None, basis=None, clean=None, overwrite=False):
         raise TypeError(
             f"matrix is a {type(matrix).__name__}; give a BinaryMatrix, RealMatrix or Ratings"
         )
-    path = check_place(path, overwrite)
+    path = check_target(path, overwrite)
     fields = matrix_fields(matrix) | _truth_fields(matrix, usage, basis, clean)
     with replacing(path) as draft, open(draft, "xb") as stream:
         np.savez_compressed(stream, **fields)
     return path
 
 
-def check_place(path, overwrite):
+def check_target(path, overwrite):
     """Refuse a path where `save` may not write; return it as a `Path`."""
     path = Path(path)
     if path.suffix.lower() != ".npz":

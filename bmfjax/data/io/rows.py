@@ -13,7 +13,7 @@ from bmfjax.data.blocks import blocks
 from bmfjax.data.errors import InputError
 from bmfjax.data.intake import read_blocks
 from bmfjax.data.io.declared import PACKED_ENTRY, check_dense, check_sparse
-from bmfjax.data.io.files import threshold
+from bmfjax.data.io.files import thresholded
 from bmfjax.data.names import check_labels, checked_sides
 from bmfjax.data.stores import LARGE, read_rows
 
@@ -64,12 +64,12 @@ def binary_of_rows(rows: Rows, binarize, names, labels, name, share_of=None) -> 
     If it is large and kept as words, only the rows of ``share_of(shape)`` are read.
     """
     if not rows.is_packed:
-        values = threshold(rows.all(), binarize)
+        values = thresholded(rows.all(), binarize)
         return BinaryMatrix(values, None, *names, row_labels=labels, name=name)
     share, own = read_rows(share_of, rows.shape)
     height = own.stop - own.start
     parts = (
-        threshold(rows.read(slice(own.start + some.start, own.start + some.stop)), binarize)
+        thresholded(rows.read(slice(own.start + some.start, own.start + some.stop)), binarize)
         for some in blocks(height, rows.shape[1], multiple=rows.chunk)
         if some.stop > some.start
     )

@@ -16,7 +16,7 @@ from bmfjax.data.names import names_of_index
 from bmfjax.data.reading import longs, tables
 from bmfjax.data.reading.cells import Column
 from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked, Found, Reading
-from bmfjax.data.reading.text import Lines, Sheet, ending_of, lines_of
+from bmfjax.data.reading.text import Lines, Sheet, ending_of, read_lines
 
 #: Lines by which the layout is told.
 HEAD = 1000
@@ -36,7 +36,7 @@ def read_text(path, kind, asked: Asked) -> Found:
         else:
             remedy = f"give it as .npz, .npy or .mtx, or {SMALLER}"
             check_text(path, "a table as text", remedy, a_cell=_BYTES[kind])
-        lines = lines_of(path, asked.encoding, 3 if kind == RATINGS else 2)
+        lines = read_lines(path, asked.encoding, 3 if kind == RATINGS else 2)
     head = [fields for _, fields in lines.head(HEAD)]
     by_ending = ending_of(path) == ".basket" and kind == BINARY
     if by_ending and asked.given().keys() <= longs.OF_ITEMS and asked.layout == "auto":
@@ -68,7 +68,7 @@ def read_named_lines(
     with reading(path):
         if not path.is_file():
             raise InputError(f"there is no such file; give a table of {what}")
-        lines = Sheet(path) if path.suffix.lower() == ".xlsx" else lines_of(path, encoding)
+        lines = Sheet(path) if path.suffix.lower() == ".xlsx" else read_lines(path, encoding)
         named, *columns = tables.table_of_lines(list(lines), REAL, asked).columns
         if not columns:
             raise InputError(f"it has 1 field a line; give {fields}")
@@ -133,17 +133,17 @@ def _long_frame(columns, names, head, layout, kind, asked) -> Found:
 
 def read_table(table: tables.Table, kind, asked: Asked) -> Found:
     """Decide what each column of a table is, and return its values."""
-    parts = tables.parts_of(table, kind, asked)
+    parts = tables.roles_of(table, kind, asked)
     notes = ()
     if kind == BINARY:
-        bits, labels, out, said, notes = tables.bits_of(table, parts, asked)
+        bits, labels, out, said, notes = tables.columns_of_bits(table, parts, asked)
         names = [name for name, _ in bits]
         codes = np.column_stack([column for _, column in bits])
         given = {"values": codes == tables.ONE, "observed": codes != tables.GONE}
         missing = float(np.mean(codes == tables.GONE))
     else:
         columns, texts = tables.numbers_of(table, parts, kind, asked)
-        labels, out = tables.beside(texts, asked)
+        labels, out = tables.labels_and_rest(texts, asked)
         names = [column.name for column in columns]
         values = np.column_stack([column.values for column in columns])
         tables.check_table(table, columns, parts, kind, asked)

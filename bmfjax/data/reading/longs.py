@@ -15,9 +15,9 @@ import scipy.sparse as sp
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.declared import NAME
 from bmfjax.data.memory import require_memory
-from bmfjax.data.names import are_ids, place
+from bmfjax.data.names import are_ids, place_text
 from bmfjax.data.reading.cells import WORDS, Column, decimal_of, is_missing, is_value, number
-from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked, Found, Reading, listed
+from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked, Found, Reading, quoted
 from bmfjax.data.reading.tables import (
     FEW,
     GONE,
@@ -32,7 +32,7 @@ from bmfjax.data.reading.tables import (
     has_header,
     is_id_name,
     pair_of,
-    words_of,
+    words_in_name,
 )
 
 #: Words in the name of a field of ratings.
@@ -57,7 +57,7 @@ class Roles(NamedTuple):
 
 
 def _names_rating(name) -> bool:
-    return not RATING_WORDS.isdisjoint(words_of(name))
+    return not RATING_WORDS.isdisjoint(words_in_name(name))
 
 
 def index_of(names, body) -> int:
@@ -88,13 +88,13 @@ def roles_of(names, body, asked: Asked, with_value=True) -> Roles:
         return Roles(0, 1, 2 if with_value else None)
     start = index_of(names, body)
     left = list(range(start, len(names)))
-    times = [k for k in left if TIME_WORDS.intersection(words_of(names[k]))]
+    times = [k for k in left if TIME_WORDS.intersection(words_in_name(names[k]))]
     rated = [k for k in left if _names_rating(names[k]) and k not in times]
     exact = [k for k in rated if names[k].lower() in RATING_WORDS]
     rated = exact if len(exact) == 1 else rated
     if with_value and len(rated) > 1:
         raise InputError(
-            f"the header has several fields of ratings, {listed([names[k] for k in rated])}; say "
+            f"the header has several fields of ratings, {quoted([names[k] for k in rated])}; say "
             "columns= (--columns) with the names of row, column and rating"
         )
     rest = [k for k in left if k not in times + rated]
@@ -460,7 +460,7 @@ def numbers_of_triples(sides, values, kind, asked: Asked, field) -> Found:
     (rows, row_names), (columns, column_names) = sides
 
     def where(k):
-        return place(int(rows[k]), int(columns[k]), row_names, column_names), ""
+        return place_text(int(rows[k]), int(columns[k]), row_names, column_names), ""
 
     check_numbers(values, f"{field} holds", kind, asked, where)
     names = {"row_names": row_names, "column_names": column_names}
@@ -473,7 +473,7 @@ def numbers_of_triples(sides, values, kind, asked: Asked, field) -> Found:
     what = f"a table of {shape[0]:,} x {shape[1]:,} numbers"
     require_memory(25.0 * shape[0] * shape[1], what, "give fewer lines")
     table = np.full(shape, np.nan)
-    at = merged(rows, columns, values, asked.duplicates, lambda i, j: place(
+    at = merged(rows, columns, values, asked.duplicates, lambda i, j: place_text(
         int(i), int(j), row_names, column_names))  # fmt: skip
     table[at[0], at[1]] = at[2]
     return Found({"values": table} | names, how, ("cells that are not listed are missing",))

@@ -154,9 +154,9 @@ class Reading:
         said = [f"read as {how}{rows:,} rows{by} x {columns:,} columns{names}{of}"]
         if self.labels:
             many = "s" if len(self.labels) > 1 else ""
-            said.append(f"{listed(self.labels)} {'a ' * (not many)}label{many}")
+            said.append(f"{quoted(self.labels)} {'a ' * (not many)}label{many}")
         if self.ignored:
-            said.append(f"{listed(self.ignored)} left out (columns=, --columns)")
+            said.append(f"{quoted(self.ignored)} left out (columns=, --columns)")
         said += self.notes
         if self.share_missing and "ratings" not in self.values:
             said.append(f"{100 * self.share_missing:.3g} % missing")
@@ -185,7 +185,7 @@ class Found(NamedTuple):
         return more | ({"shape": shape} if "shape" in self.given else {})
 
 
-def listed(names: Sequence[str], most: int = 6) -> str:
+def quoted(names: Sequence[str], most: int = 6) -> str:
     """Write some names, each in quotes."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(f"'{name}'" for name in names[:most]) + more

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import place
+from bmfjax.data.names import place_text
 from bmfjax.data.reading.cells import (
     MISSING_MARKS,
     NO_ANSWERS,
@@ -22,7 +22,7 @@ from bmfjax.data.reading.cells import (
     is_value,
     number,
 )
-from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked, listed, option
+from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked, option, quoted
 
 #: Fields of a line that has few of them: numbers in it may rise by chance.
 FEW = 4
@@ -52,7 +52,7 @@ TIMES = 1e8
 SENTINELS = (99, 999, 9999, 99999, -99, -999, -9999, -99999)
 
 
-def words_of(name: str) -> list[str]:
+def words_in_name(name: str) -> list[str]:
     """Return the words in a name, in lower case."""
     return re.split(r"[^a-z0-9]+", name.lower().strip("#. "))
 
@@ -68,7 +68,7 @@ def names_rows(name: str) -> bool:
     low = name.lower().strip("#. ")
     return (
         is_id_name(low)
-        or words_of(name)[-1] in ("id", "nr", "no")
+        or words_in_name(name)[-1] in ("id", "nr", "no")
         or low in NAMES_OF_ROWS
         or (low.startswith("unnamed: 0"))
     )
@@ -92,7 +92,7 @@ class Table(NamedTuple):
         j = next(j for j, other in enumerate(parts.values) if other is column)
         names = self.names and [own.name for own in parts.values]
         line = "" if self.lines is None else f" (line {self.lines[i]} of the file)"
-        return place(i, j, parts.row_names, names), line
+        return place_text(i, j, parts.row_names, names), line
 
 
 # ---- header ---------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ class Parts(NamedTuple):
     ignored: tuple[str, ...]
 
 
-def parts_of(table: Table, kind, asked: Asked) -> Parts:
+def roles_of(table: Table, kind, asked: Asked) -> Parts:
     """Decide what each column is, as far as its name and the options say."""
     columns, named = list(table.columns), table.names
     if kind == RATINGS and asked.label_column:
@@ -437,7 +437,7 @@ def _named_values(columns, asked: Asked):
     return own, values, [c.name for c in rest if c is not own]
 
 
-def beside(columns: list[Column], asked: Asked) -> tuple[list[Column], tuple[str, ...]]:
+def labels_and_rest(columns: list[Column], asked: Asked) -> tuple[list[Column], tuple[str, ...]]:
     """Part columns of texts into labels of the rows and columns that are left out."""
     labels = []
     if not (asked.label_column or asked.columns):
@@ -466,11 +466,11 @@ def numbers_of(table: Table, parts: Parts, kind, asked: Asked):
     if not values:
         column = texts[0]
         raise _no_number(table, parts, column, column.odd(), kind)
-    check_columns(values, asked)
+    check_ids_and_times(values, asked)
     return values, texts
 
 
-def check_columns(columns: Sequence[Column], asked: Asked) -> None:
+def check_ids_and_times(columns: Sequence[Column], asked: Asked) -> None:
     """Refuse columns of numbers that are ids or times by their names, unless they were chosen."""
     for column in columns if asked.columns is None else ():
         are_ids = names_rows(column.name) and column.is_whole and column.rises and len(column) > 2
@@ -487,7 +487,7 @@ def _are_years(column) -> bool:
     """Say whether a column is called a time, and holds years, days or seconds since 1970."""
     seen = column.seen
     years = len(seen) and ((seen >= 1500) & (seen <= 2100) & (seen == np.rint(seen))).all()
-    return not TIME_WORDS.isdisjoint(words_of(column.name)) and (years or are_times(seen))
+    return not TIME_WORDS.isdisjoint(words_in_name(column.name)) and (years or are_times(seen))
 
 
 def _no_number(table, parts, column, at, kind) -> InputError:
@@ -628,12 +628,12 @@ def codes_of(column, asked, pair) -> np.ndarray:
     return found
 
 
-def bits_of(table: Table, parts: Parts, asked: Asked):
+def columns_of_bits(table: Table, parts: Parts, asked: Asked):
     """Return columns of ones and zeros: their codes, labels, names left out, and notes."""
     hot = [c for c in parts.values if c.name in asked.one_hot]
     columns = [c for c in parts.values if c.name not in asked.one_hot]
     if asked.binarize is not None and columns:
-        check_columns(columns, asked)
+        check_ids_and_times(columns, asked)
         check_table(table, columns, parts, BINARY, asked)
     pairs = {id(c): pair_of(c) for c in columns}
     both = {p for c in columns if (p := pairs[id(c)]) and len({*map(_plain, c.words)} & {*p}) > 1}
@@ -649,7 +649,7 @@ def bits_of(table: Table, parts: Parts, asked: Asked):
     wrong = [c for c in others if _holds_values(c, asked, used, bool(fine))]
     if wrong or not (fine or hot):
         raise _neither(table, parts, wrong or others, fine, asked)
-    labels, out = beside(others, asked)
+    labels, out = labels_and_rest(others, asked)
     found = [(c.name, codes[id(c)][c.codes]) for c in fine]
     for column in hot:
         found += [
@@ -706,7 +706,7 @@ def _neither(table, parts, wrong, fine, asked) -> InputError:
     if fine:
         out = [table.name_of(c) for c in wrong]
         ask += (
-            f"; or leave out {listed(out)} by ignore= (--ignore {shlex.quote(','.join(out[:6]))}), "
+            f"; or leave out {quoted(out)} by ignore= (--ignore {shlex.quote(','.join(out[:6]))}), "
             "or name the columns of values by columns= (--columns)"
         )
     return InputError(f"value {value} at {where} is neither {pair[0]} nor {pair[1]}{line}; {ask}")

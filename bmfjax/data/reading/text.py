@@ -43,11 +43,11 @@ class Lines:
         return list(itertools.islice(self, number))
 
 
-def lines_of(path, encoding=None, least=2) -> Lines:
+def read_lines(path, encoding=None, least=2) -> Lines:
     """Return the lines of a text; the separator gives all of them `least` fields, if one does."""
     encoding = encoding or _encoding(path)
     try:
-        with opened(path, encoding) as stream:
+        with opened_text(path, encoding) as stream:
             head = list(itertools.islice((line for line in stream if line.strip()), HEAD))
     except LookupError:
         raise InputError(f"encoding is {encoding!r}, which is not known; give another") from None
@@ -74,7 +74,7 @@ def ending_of(path) -> str:
     return path.with_suffix("").suffix.lower() if path.suffix == ".gz" else path.suffix.lower()
 
 
-def opened(path, encoding):
+def opened_text(path, encoding):
     """Open a text, packed or not."""
     open_it = gzip.open if path.suffix.lower() == ".gz" else open
     return open_it(path, "rt", encoding=encoding, newline="")
@@ -139,7 +139,7 @@ def _bare(line) -> str:
 def _fields(lines) -> Iterator[Line]:
     path, separator, encoding, began = lines.path, lines.separator, lines.encoding, 1
     try:
-        with opened(path, encoding) as stream:
+        with opened_text(path, encoding) as stream:
             left = lines.skip
             while left:
                 left -= bool(next(stream).strip())
