@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax import random
 
-from bmfjax.clock import clock_running
+from bmfjax.clock import clock_running, running_clock
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import agreement
 from bmfjax.families import FAMILIES
@@ -145,7 +145,7 @@ def asked(family, data=DATA, rank=1, **options):
 def fitted(family, *, max_time=None, checkpoint=None, resume=False, **options):
     request = asked(family, **options)
     given = {"max_time": max_time, "checkpoint": checkpoint, "resume": resume}
-    with clock_running():
+    with clock_running(running_clock().began):
         return finish(request, request.chains(), **given)
 
 
