@@ -63,16 +63,18 @@ def in_a_process(options, name: str, seed: int, path: Path) -> None:
 
 
 ANSWER = """
-For the votes with four features they do: all are found by all chains, from three starts, and the
-fits are reliable. Not for the others. Of the zoo with six features predictions hold; from one seed
-four features hold, two of them not in all chains; from another chains shared one start, which one
-of them left for two other features. On Bob Ross with six features predictions hold, and all chains
-have all features, but of one start, and entries of the reconstruction had not mixed. R-hat of the
-log joint density is at most 1.018. The goal is all three parts, and all features found by all
+For the votes with four features they do from two of three seeds: all are found by all chains, from
+three starts, and the fits are reliable. From the third chains differ by 0.21 in some predictions, a
+little more than is allowed, and three of the features are not in all chains. Not for the others. Of
+the zoo with six features predictions hold; from one seed four features hold, two of them not in all
+chains; from another chains shared one start, which one of them left for two other features. On Bob
+Ross with six features predictions hold, and all chains have all features, but of one start, and
+entries of the reconstruction had not mixed. R-hat of the log joint density is at most 1.018, but
+1.14 of the votes from the third seed. The goal is all three parts, and all features found by all
 chains, within 60 processor seconds from each of three seeds; where the record has fewer than nine
-fits, the others are owed. Nothing was run with an unknown number of features. A later rule no
-longer asks an R-hat of 1.05 of the reconstruction where one of four chains lacks a factor: by that
-the six features of the zoo hold from the second seed, two of them not in all chains.
+fits, the others are owed. Nothing was run with an unknown number of features. A later rule asks no
+more of the reconstruction where one of four chains lacks a factor: by that the six features of the
+zoo hold from the second seed, two of them not in all chains.
 
 `python benchmarks/calibration/verdict_goals.py --work FOLDER`: [tables](results/verdict_goals.md),
 [record](results/verdict_goals.json).
