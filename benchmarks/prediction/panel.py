@@ -195,15 +195,15 @@ not calibrated, of twelve others six.
 
 The weakest rows: variational logistic factorisation, which finds one factor or two and loses 0.070
 nats to latent classes on eight matrices: its relevance priors take away factors that predict; `pmf`
-with its rank found, which had no time to leave its warm-up, and gives 90 % intervals that cover 78 %
-of the stars: intervals of a start are to be wider; and features on the roles, whose tiles are
+with its rank found, which had no time to leave its warm-up, and gives 90 % intervals that cover
+78 % of the stars: intervals of a start are to be wider; and features on the roles, whose tiles are
 nearly exact: the start of Boolean products with two rates alone is ahead of them (-0.080).
 
 Cells are of several runs: those of features with weights of both signs on the first twelve matrices
-had 50 or 105 processor seconds, most others 8 to 50. In those of `pmf`, probit and Boolean products
-compilation was waited for in seconds of a machine with much other work, so that they are starts.
-There was no time for all models: the page says which cells are empty. The sampler of features has
-changed since.
+had 50 or 105 processor seconds, most others 8 to 50. Boolean products compiled for longer than
+that. In the cells of `pmf` and probit compilation was waited for in seconds of a machine with much
+other work, so that they are starts, too. There was no time for all models: the page says which
+cells are empty. The sampler of features has changed since.
 
 `python benchmarks/prediction/panel.py --data FOLDER`: [tables](results/panel.md),
 [record](results/panel.json).
