@@ -15,9 +15,8 @@ The cache is empty the first time ("cold") and holds the programs of that run th
 ("warm"). On a machine that others use, too, the CPU seconds are those to compare. Ratings are
 fitted with more and more steps of one chain until the error of those held out is at most 0.909.
 
-    python benchmarks/speed/first_answer.py --movielens ml-100k
-    python benchmarks/speed/first_answer.py --only zoo mushroom
-    python benchmarks/speed/first_answer.py --only 100,000 sparse
+    python benchmarks/speed/first_answer.py --movielens ml-100k --data data
+    python benchmarks/speed/first_answer.py --only zoo 700 --max-time 150 --append
 
 With `--limit 20` each case is instead `bmfjax fit --max-time 20` with an empty cache, the whole
 command, `--tries` times: how long it took, and whether there was a result.
@@ -46,7 +45,8 @@ from benchmarks.device import parse
 from benchmarks.form import SECONDS, Records, notes, number, page, table
 
 PHASES = ("import", "start", "sample", "after", "compile")
-DENSE, MUSHROOM, RATINGS = "512 x 512, rank 30", "mushroom, rank 10", "MovieLens 100K, u1"
+MUSHROOM, RATINGS = "mushroom, rank 10", "MovieLens 100K, u1"
+DENSE, SURVEY = "512 x 512, rank 30, Boolean", "verbal aggression, rank auto"
 #: A tenth of the entries of a random product flipped; or few ones, of which few are wrong.
 LARGE = {
     "100,000 x 1,000, rank 20": {"density": 0.5, "flip": 0.1},
@@ -193,7 +193,12 @@ def make_case(options):
 
     if options.case == DENSE:
         made = bmfjax.generate_product(512, 512, 30, density=0.5, flip=0.1, seed=0)
-        return made.data, 30, {}, None
+        return made.data, 30, {"model": "ormachine"}, None
+    if options.case == SURVEY:
+        from benchmarks.prediction.panel_data import SETS, read
+
+        ones, observed = read(options.data / SETS["aggression"][0])
+        return np.where(observed, ones, np.nan), "auto", {}, None
     if options.case in PRODUCTS:
         *shape, rank = PRODUCTS[options.case]
         made = bmfjax.generate_product(*shape, rank, density=0.5, flip=0.1, seed=0)
@@ -225,7 +230,8 @@ def in_a_process(options, case, cache, steps=0) -> dict:
     words = [sys.executable, __file__, "--case", case, "--steps", str(steps)]
     words += ["--cache", str(cache)] if cache else []
     words += ["--max-time", str(options.max_time)] if options.max_time else []
-    words += ["--movielens", str(options.movielens)] if options.movielens else []
+    for name in ("movielens", "data"):
+        words += [f"--{name}", str(vars(options)[name])] if vars(options)[name] else []
     # The cache is the one given: JAX's own settings are left out, and where ours would be.
     # Byte code is kept, as of an installed package.
     apart = ("JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")
@@ -237,7 +243,7 @@ def in_a_process(options, case, cache, steps=0) -> dict:
 
 
 def cold_and_warm(options, case) -> dict:
-    """Fit a case without and with what was compiled for it."""
+    """Fit a case without what was compiled for it, and a small one with it, too."""
     # Python compiles the modules of an installed package before they are first imported.
     compileall.compile_dir(Path(__file__).parents[2] / "bmfjax", quiet=1)
     with tempfile.TemporaryDirectory() as cache:
@@ -251,9 +257,10 @@ def cold_and_warm(options, case) -> dict:
         if case == RATINGS:
             in_a_process(options, case, cache, steps)
         # Compiling is little beside the minutes of a large matrix.
-        warm = {} if case in LARGE else {"warm": in_a_process(options, case, cache, steps)}
-    of_ratings = {"steps": steps + steps // 2} if case == RATINGS else {}
-    return of_ratings | {"cold": cold} | warm
+        once = case in LARGE or case in PRODUCTS
+        warm = {} if once else {"warm": in_a_process(options, case, cache, steps)}
+    about = {"steps": steps + steps // 2} if case == RATINGS else {"max_time": options.max_time}
+    return about | {"load": round(os.getloadavg()[0], 1), "cold": cold} | warm
 
 
 def limited(options, case) -> list[dict]:
@@ -300,11 +307,11 @@ def limited(options, case) -> list[dict]:
 
 
 def cases(options) -> list[str]:
-    """Every shipped matrix at rank 4, the larger cases, and ratings where their folder is given."""
+    """Every shipped matrix at rank 4, the larger cases, and those whose folder is given."""
     import bmfjax
 
     names = [d.name for d in bmfjax.datasets()] + [*PRODUCTS, DENSE, MUSHROOM, *LARGE]
-    return names + ([RATINGS] if options.movielens else [])
+    return names + [RATINGS] * bool(options.movielens) + [SURVEY] * bool(options.data)
 
 
 #: What must be known of records of these commits; newer ones lose the note.
@@ -377,9 +384,10 @@ _PHASES = ("import", "compile", "start", "sample", "after")
 @page(__doc__, "first_answer*", notes=NOTES)
 def tables(records: Records):
     yield (
-        "Seconds of `bmfjax fit` at its defaults, from start to report; warm: compiled programs "
-        "are in the cache folder. `processor` has the processor seconds of all phases, "
-        "and `programs` the number of programs that were compiled or read from the cache."
+        "Processor seconds of `bmfjax fit`, from start to report; warm: compiled programs are in "
+        "the cache folder. `clock` has the seconds that passed, `limit` the `--max-time` that was "
+        "given, `load` that of the machine at the end, and `programs` the number of programs that "
+        "were compiled or read from the cache."
     )
     for name, record in records.items():
         yield f"## {name}"
@@ -390,10 +398,13 @@ def tables(records: Records):
         for case, runs in record["figures"]["cases"].items():
             # Of the largest matrices there is no second run; older records repeat the first.
             again = runs.get("warm") not in (None, runs["cold"]) or "failed" in runs["cold"]
-            rows += [_answered(case, how, runs[how]) for how in ("cold", "warm")[: 1 + again]]
+            about = [runs.get("max_time"), runs.get("load")]
+            rows += [
+                _answered([case, how, *about], runs[how]) for how in ("cold", "warm")[: 1 + again]
+            ]
         yield table(
-            ["matrix", "", *_PHASES, "in all", "processor", "programs", "draws", "R-hat",
-             "verdict"], rows,
+            ["matrix", "", "limit", "load", *_PHASES, "in all", "clock", "programs", "draws",
+             "R-hat", "verdict"], rows,
         )  # fmt: skip
 
 
@@ -416,12 +427,12 @@ def _in_time(limit: float, tried: dict):
     )  # fmt: skip
 
 
-def _answered(case: str, how: str, run: dict) -> list:
+def _answered(about: list, run: dict) -> list:
     if "failed" in run:
-        return [case, how, *[""] * (len(_PHASES) + 5), f"failed: {run['failed']}"]
+        return [*about, *[""] * (len(_PHASES) + 5), f"failed: {run['failed']}"]
     return [
-        case, how, *(number(run["phases"].get(p, {}).get("wall"), 1) for p in _PHASES),
-        number(run["total"]["wall"], 1), number(run["total"]["cpu"], 1),
+        *about, *(number(run["phases"].get(p, {}).get("cpu"), 1) for p in _PHASES),
+        number(run["total"]["cpu"], 1), number(run["total"]["wall"], 1),
         run.get("compilations", ""), run.get("draws"),
         number(run.get("rhat"), 3), run.get("verdict", ""),
     ]  # fmt: skip
@@ -433,9 +444,8 @@ def main() -> None:
     parser.add_argument(
         "--movielens", type=Path, help="the publisher's folder, with its five folds"
     )
-    parser.add_argument(
-        "--max-time", type=float, help="seconds of sampling of a matrix; default: those of the fit"
-    )
+    parser.add_argument("--data", type=Path, help="folder of the sets of panel.py")
+    parser.add_argument("--max-time", type=float, help="that of the fit; default: its own")
     parser.add_argument(
         "--limit", type=float, metavar="SECONDS", help="run the command with this --max-time"
     )
@@ -452,7 +462,7 @@ def main() -> None:
         return
     from benchmarks.record import RESULTS, commit_of, write_record
 
-    figures = {"threads": os.cpu_count(), "max_time": options.max_time, "cases": {}}
+    figures = {"threads": os.cpu_count(), "cases": {}}
     figures |= {} if options.limit is None else {"limit": options.limit}
     name = "first_answer" if options.limit is None else "first_answer_limit"
     before = RESULTS if options.output is None else options.output
@@ -468,8 +478,7 @@ def main() -> None:
             figures["cases"][case] = figures["cases"].get(case, []) + limited(options, case)
             continue
         figures["cases"][case] = found = cold_and_warm(options, case)
-        for cache in ("cold", "warm"):
-            print(f"{case} ({cache})", found[cache], flush=True)
+        print(case, found, flush=True)
     print(write_record(name, figures, options.output))
 
 
