@@ -35,9 +35,9 @@ from bmfjax.infer.new_rows import EDGE, covers, independent_bits, rates_of_draws
 from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.precision import full_precision
 
-#: States of a row that are summed over, at most, for every draw: where columns are many, and where
-#: they are few; in between so many numbers.
-MAX_STATES, FEW_COLUMNS, MAX_NUMBERS = 2**14, 2**17, 2**23
+#: States of a row that are summed over, at most, for every draw: of many columns, and of few; in
+#: between so many that states times columns are `MAX_NUMBERS`.
+STATES_OF_MANY, STATES_OF_FEW, MAX_NUMBERS = 2**14, 2**17, 2**23
 #: Nodes of a row's effect reach so many standard deviations of the prior to both sides.
 REACH = 6.0
 #: Steps of Newton's method to the mode of a row, and the longest, in prior standard deviations.
@@ -147,7 +147,7 @@ def _part(new, block):
 
 def check_states(number: int, columns: int, what: str) -> None:
     """Refuse more states of a row than can be summed over; `what` they are of."""
-    most = min(max(MAX_STATES, MAX_NUMBERS // columns), FEW_COLUMNS)
+    most = min(max(STATES_OF_MANY, MAX_NUMBERS // columns), STATES_OF_FEW)
     if number > most:
         raise InputError(
             f"whole rows are scored by a sum over the {number} states of {what}; there may be "
@@ -198,31 +198,36 @@ def effect_states(basis_draws, others, sets, log_prior: Callable, chosen) -> Ite
 
 
 def feature_states(basis_draws, others, density, chosen) -> Iterator[States]:
-    """Yield the states of rows that have binary features, and effects where there are.
+    """Return the states of rows that have binary features, and effects where there are.
 
     `basis_draws` (chain, draw, columns, rank) are weights on the log odds, `density` (chain, draw,
     rank) the chances of memberships. Features that a draw does not have are left out. An effect is
-    put on the nodes of `effect_states`.
+    put on the nodes of `effect_states`. Draws with too many states are refused before the first.
     """
     basis_draws, density = (np.reshape(x, (-1, *x.shape[2:])) for x in (basis_draws, density))
     columns = np.reshape(others["column_effect"], basis_draws.shape[:2]).astype(float)
     scales = np.ravel(others["row_scale"]) if "row_scale" in others else None
-    for c in chosen:
-        there = (basis_draws[c] != 0).any(0)
-        there[0] |= not there.any()
-        number = int(there.sum())
-        check_states(2**number, columns.shape[1], f"{number} features")
+    present = (basis_draws[chosen] != 0).any(1)
+    present[:, 0] |= ~present.any(1)
+    width, none = columns.shape[1], (np.zeros(1), np.zeros(1))
+    effects = [
+        none if scales is None else effect_nodes(float(scales[c]) ** -2.0, width) for c in chosen
+    ]
+    number, features, nodes = max(
+        (len(nodes) * 2 ** int(there.sum()), int(there.sum()), len(nodes))
+        for there, (nodes, _) in zip(present, effects, strict=True)
+    )
+    and_effect = "" if scales is None else f" and {nodes} values of the effect of a row"
+    check_states(number, width, f"{features} features{and_effect}")
+
+    def states(c, there, effect) -> States:
+        nodes, of_nodes = effect
         sets, log_prior = independent_bits(density[c, there])
         level = columns[c] + sets @ basis_draws[c][:, there].T.astype(float)
-        prior = _normalised(log_prior(0))
-        if scales is None:
-            yield States(prior, expit(level))
-            continue
-        nodes, of_nodes = effect_nodes(float(scales[c]) ** -2.0, basis_draws.shape[1])
-        number = len(nodes) * len(sets)
-        check_states(number, columns.shape[1], "features and of the effect of a row")
-        one = expit(nodes[:, None, None] + level).reshape(-1, level.shape[1])
-        yield States(np.add.outer(of_nodes, prior).ravel(), one)
+        one = expit(nodes[:, None, None] + level).reshape(-1, width)
+        return States(np.add.outer(of_nodes, _normalised(log_prior(0))).ravel(), one)
+
+    return map(states, chosen, present, effects)
 
 
 def effect_nodes(precision: float, num_columns: int) -> tuple[np.ndarray, np.ndarray]:

@@ -238,7 +238,17 @@ def test_features_that_a_draw_does_not_have_cost_no_states():
     (one,) = whole_rows.feature_states(0 * basis, others, density, [0])
     np.testing.assert_allclose(one.one, np.tile(expit(columns[0]), (2, 1)))
     with pytest.raises(InputError, match="states of 30 features; there may be 131072"):
-        next(whole_rows.feature_states(basis + 1, others, density, [0]))
+        whole_rows.feature_states(basis + 1, others, density, [0])
+    # Of two draws the later has too many, before a state is formed; with effects sooner.
+    both = np.concatenate([basis, basis], 1)
+    both[0, 1, 0, :15] = 1.0
+    two = {n: np.concatenate([v, v], 1) for n, v in others.items()}
+    density = np.concatenate([density, density], 1)
+    whole_rows.feature_states(both, two, density, [0, 1])
+    two["row_scale"] = np.array([[9.0, 1.0]])
+    whole_rows.feature_states(both, two, density, [0])
+    with pytest.raises(InputError, match="states of 16 features and 20 values of the effect of"):
+        whole_rows.feature_states(both, two, density, [0, 1])
 
 
 def test_too_many_states_and_other_models_are_refused():
