@@ -84,8 +84,8 @@ UNIT = Shades(top=1.0, ticks=(0, 0.5, 1))
 POSITIVE = Shades()
 SIGNED = Shades("signed", low=-1.0)
 HOLDS_AND_REAL = (
-    "A factor that holds was found again by the chains; one that is real is needed by the data, "
-    "and is not made by noise."
+    "What holds was found again by the chains; what is real is needed by the data, and is not made "
+    "by noise."
 )
 
 

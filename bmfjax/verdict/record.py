@@ -38,10 +38,11 @@ class Status(StrEnum):
 
     RELIABLE = "reliable"  # all parts hold, by an exact sampler and chains of several starts
     USABLE = "usable"  # all hold, by chains that nearly agree, of one start, or an approximation
-    IN_PART = "in part"  # predictions or most factors hold, the model explains nothing, or an
-    # approximation has a wrong spread
+    # Most factors hold, or predictions do and the model explains something; or an approximation has
+    # a wrong spread.
+    IN_PART = "in part"
     UNCHECKED = "unchecked"  # one chain, which nothing is compared with
-    UNRELIABLE = "unreliable"  # neither predictions nor factors hold
+    UNRELIABLE = "unreliable"  # factors do not hold, nor predictions that explain something
 
 
 #: How the sentence begins.
