@@ -1,6 +1,6 @@
 """Are exclusive and overlapping components found?
 
-The benchmark of siddC/boolmf (`benchmarks/nested_factors.py`, read in its repository; the matrices
+The benchmark of siddC/boolmf (`nested_factors.py` of its benchmarks, read there; the matrices
 are drawn anew here from its description, so that the numbers of its generator are not the same).
 500 samples fall into eight exclusive groups with a component of 80 features each, two pairs of
 which share 20 more; twelve components overlap them. Features are seen with probability 0.97, and
