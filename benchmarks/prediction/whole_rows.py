@@ -3,7 +3,7 @@
 Binary density benchmarks with their published split (`row_completion`). The figure is the mean over
 all test rows of the log probability of the whole row, with memberships and row effects summed out,
 of the mixture of draws of all chains. The rank is the one with the most probable validation rows.
-Published is ID-SPN: Rooshenas and Lowd (2014), table 2.
+Published is ID-SPN on NLTCS: Rooshenas and Lowd (2014), table 2.
 
 A fit is a part of the record: what this holds already is not fitted again.
 
@@ -34,8 +34,8 @@ from benchmarks.record import commit_of, write_record
 
 #: Ranks of each set.
 RANKS = {"nltcs": (6, 8), "baudio": (8,), "jester": (8,)}
-#: ID-SPN, and the logistic model of `row_completion`.
-PUBLISHED = {"nltcs": -6.02, "baudio": -39.79, "jester": -52.86}
+#: ID-SPN, where the figure has been checked, and the logistic model of `row_completion`.
+PUBLISHED = {"nltcs": -6.02}
 EARLIER = {"nltcs": -6.059, "baudio": -39.169, "jester": -51.722}
 CHAINS = 2
 
@@ -90,7 +90,7 @@ def tables(records: Records):
             [SET_NAMES[r["set"]], r["rank"], number(r["features"], 1), number(r["row_scale"], 2),
              with_error(*r["validation"], 3),
              "yes" if r["validation"][0] == best[r["set"]] else "", with_error(*r["test"], 3),
-             number(found["published"][r["set"]], 2), number(found["logistic"][r["set"]], 3),
+             number(found["published"].get(r["set"]), 2), number(found["logistic"][r["set"]], 3),
              r["num_warmup"] + r["num_samples"], number(r["cpu_seconds"], 0)]
             for r in runs
         ],
