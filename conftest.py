@@ -51,9 +51,10 @@ if "XLA_FLAGS" not in os.environ:
     os.environ["XLA_FLAGS"] = " ".join(next(filter(_known, candidates), ()))
 
 # Where the environment forbids bytecode, every worker compiles all tests anew, and every process
-# that a test starts the whole package.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
+# that a test starts the whole package. None is written beside the source then: it is of this run.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(os.environ["BMFJAX_TEST_CACHE"], "bytecode")
+    sys.pycache_prefix, sys.dont_write_bytecode = os.environ["PYTHONPYCACHEPREFIX"], False
 
 # What tests write need not outlive the machine, and each of thousands of files would wait for the
 # disk. Processes that tests start do wait.
