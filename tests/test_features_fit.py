@@ -113,16 +113,27 @@ def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
 
 
 def test_new_rows_have_the_memberships_of_enumeration(planted, fitted):
-    """Of one draw, whose rows are summed over all states on a fine grid of their effects."""
+    """Of one draw, whose rows are summed over all states on a fine grid of their effects.
+
+    It has a further feature, which is absent.
+    """
+    further = {"usage_density": 0.7, "basis_density": 0.5, "factor_precision": 1.0, "presence": 0.0}
+
+    def repeated(draws, value=None):
+        end = [(0, 0)] * (draws.ndim - 1) + [(0, value is not None)]
+        one = np.pad(draws[:1, -1:], end, constant_values=value or 0.0)
+        return np.repeat(one, 400, 1)
+
     few = dataclasses.replace(
-        fitted, usage_draws=np.repeat(fitted.usage_draws[:1, -1:], 400, 1),
-        basis_draws=np.repeat(fitted.basis_draws[:1, -1:], 400, 1),
-        other_draws={n: np.repeat(v[:1, -1:], 400, 1) for n, v in fitted.other_draws.items()},
-    )  # fmt: skip
+        fitted,
+        usage_draws=repeated(fitted.usage_draws, 0.0),
+        basis_draws=repeated(fitted.basis_draws, 0.0),
+        other_draws={n: repeated(v, further.get(n)) for n, v in fitted.other_draws.items()},
+    )
     values = np.array(planted[0][:5])
     found, d = few.transform(values), few.draws()
     basis, level = d["basis"][0, 0], d["column_effect"][0, 0]
-    scale, chance = d["row_scale"][0, 0], d["usage_density"][0, 0]
+    scale, chance = d["row_scale"][0, 0], (d["usage_density"] * d["presence"])[0, 0]
     nodes = np.linspace(-5, 5, 201)
     sets = np.array(list(itertools.product([0, 1], repeat=few.rank)))
     psi = (sets @ basis.T)[:, None] + level + scale * nodes[:, None]

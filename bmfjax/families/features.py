@@ -238,10 +238,10 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         """Draw memberships and effects of new rows given every kept draw of the rest.
 
         A draw sweeps over Polya-Gamma variables and effects, and memberships, from where the one
-        before ended.
+        before ended. As in the fit, no row has a feature that is absent from the draw.
         """
-        data, density = signs_of(new), FeatureDensity(self.rank)
-        known = {n: v for n, v in self.draws().items() if n not in (*ROWS, "presence")}
+        data, density = signs_of(new), FeatureDensity(self.rank, presence=PRESENCE)
+        known = {n: v for n, v in self.draws().items() if n not in ROWS}
         start = {"usage": jnp.zeros((new.num_rows, self.rank))}
         if "row_scale" in known:
             start["row_effect"] = jnp.zeros(new.num_rows)
