@@ -71,6 +71,9 @@ UNLIKELY = 0.02
 BINARY, STARS = "probabilities of ones and zeros", "probabilities of stars"
 COUNTS = "probabilities of counts"
 DISCRETE = (BINARY, STARS, COUNTS)
+#: Times what models without factors leave, above which no more is told apart: a fit whose time was
+#: up before a step may leave more than there are numbers for.
+MOST_LEFT = 1e4
 #: What the model of counts without factors knows.
 TOTALS = "totals of rows and columns"
 #: Bound for a line of one entry, whose effect is that entry.
@@ -272,8 +275,9 @@ def explained_share(scores, plain, is_discrete: bool) -> tuple[float, float]:
         error = np.std(scores - (1.0 - share) * plain, ddof=1) / abs(plain.mean())
         return float(share), float(error / math.sqrt(number))
     gain = scores - plain
-    left = math.exp(-2.0 * gain.mean())
-    return 1.0 - left, float(2.0 * left * gain.std(ddof=1) / math.sqrt(number))
+    left = math.exp(min(-2.0 * gain.mean(), math.log(MOST_LEFT)))
+    error = 2.0 * left * gain.std(ddof=1) / math.sqrt(number)
+    return 1.0 - left, float(min(error, MOST_LEFT))
 
 
 def _baseline(fit, cells) -> tuple[np.ndarray, str]:

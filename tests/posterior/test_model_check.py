@@ -11,12 +11,14 @@ import scipy.stats
 
 from bmfjax.data import BinaryMatrix, Ratings, RealMatrix
 from bmfjax.posterior.model_check import (
+    MOST_LEFT,
     UNLIKELY,
     _bits_of_columns,
     _counted,
     _statistics,
     calibration,
     effects_left_out,
+    explained_share,
     left_out,
     model_check,
     shares_left_out,
@@ -148,6 +150,17 @@ def test_the_share_that_is_explained_is_that_of_the_deviance():
     again = [rng.integers(0, len(i), len(i)) for _ in range(2000)]
     shares = [1 - own[some].sum() / plain[some].sum() for some in again]
     assert found.explained_error == pytest.approx(np.std(shares), rel=0.1)
+
+
+def test_a_model_that_is_far_off_leaves_a_number():
+    """The density of a number under no factors at all may be that of a rounding error."""
+    scores = np.array([-1e6, -1.0, -3e7, -2.0])
+    assert explained_share(scores, np.zeros(4), False) == (
+        pytest.approx(1.0 - MOST_LEFT),
+        MOST_LEFT,
+    )
+    # Others are what they are.
+    assert explained_share(scores / 1e7, np.zeros(4), False)[0] == pytest.approx(1 - np.exp(1.55))
 
 
 def test_a_model_of_columns_alone_explains_nothing_and_a_wrong_one_less():
