@@ -89,17 +89,17 @@ def boolean_starts(
         `usage` (rows, rank) and `basis` (columns, rank) bool, one a chain. Where only
         a part of the matrix is looked at, also `flip_rate` () float, that of the part.
 
+    Raises
+    ------
+    OutOfTimeError
+        Where the clock that runs (`bmfjax.clock`) leaves no time for them.
+
     Examples
     --------
     >>> truth = np.kron(np.eye(4, dtype=bool), np.ones((11, 11), bool))
     >>> starts = boolean_starts(random.key(0), BinaryMatrix(truth), 4, 2, num_anneal=300)
     >>> [bool(((s["usage"] @ s["basis"].T) == truth).all()) for s in starts]
     [True, True]
-
-    Raises
-    ------
-    OutOfTimeError
-        Where the clock that runs (`bmfjax.clock`) leaves no time for them.
     """
     rows, columns = representatives(data)
     part = part_of(data, rows, columns)
