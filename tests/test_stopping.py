@@ -2,13 +2,16 @@
 
 import dataclasses
 import functools
+import gc
 import itertools
 import math
 import re
+import signal
 import sys
 import threading
 import time
 import types
+import weakref
 
 import jax
 import numpy as np
@@ -43,6 +46,8 @@ from tests.toy import DATA, Toy, asked, fitted, interrupted
 ALIKE, APART, CURED = Toy(0.0), Toy(5.0), Toy(5.0, second=True)
 #: Fewer looks, so that what never agrees ends soon.
 FEW = (250, 500, 750)
+#: Seconds after which a test that waits for what does not come fails.
+LONG = 120
 
 
 @pytest.fixture
@@ -345,19 +350,23 @@ def test_a_stopped_run_resumes_in_its_stage(tmp_path, stage, steps):
 
 
 @pytest.fixture
-def late(monkeypatch):
-    """Compilations that do not begin before this event, and for which the time is up at once."""
+def late(request, monkeypatch):
+    """Compilations that do not begin before this event, and for which the time is up at once.
+
+    Unless they are waited for, which is the parameter.
+    """
     event, begins = threading.Event(), compiling.Compilation
+    waits = getattr(request, "param", False)
     forget_programs()
 
     class Late(begins):
         def __init__(self, compile):
-            super().__init__(lambda: event.wait() and compile())
+            super().__init__(lambda: event.wait(LONG) and compile())
 
-        def program(self, seconds=None):
-            if seconds is not None and not event.is_set():
+        def program(self, seconds=None, stops=None):
+            if seconds is not None and not (event.is_set() or waits):
                 raise TimeoutError
-            return super().program(seconds)
+            return super().program(seconds, stops)
 
     monkeypatch.setattr(driver, "Compilation", Late)
     yield event
@@ -379,6 +388,31 @@ def test_what_is_not_compiled_in_time_leaves_the_starts(late, tmp_path):
         fitted(APART, checkpoint=tmp_path, resume=True)
     late.set()
     assert_same(fitted(CURED), unbroken(CURED))
+
+
+def test_a_resumed_run_whose_time_is_up_does_not_wait_for_the_compiler(late, tmp_path):
+    late.set()
+    with interrupted(0, 100), pytest.raises(KeyboardInterrupt):
+        fitted(APART, num_warmup=300, checkpoint=tmp_path)
+    late.clear()
+    forget_programs()
+    found = fitted(APART, num_warmup=300, checkpoint=tmp_path, resume=True, max_time=600)
+    assert found.timed_out and (found.warmup, found.draws) == (100, LEAST_KEPT)
+
+
+@pytest.mark.parametrize("late", [True], indirect=True)
+def test_ctrl_c_is_heard_while_xla_compiles(late, monkeypatch):
+    pressed = []
+
+    def wait(*given):
+        pressed.append(given)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(compiling, "wait", wait)
+    for limit in (None, 600):
+        with pytest.raises(KeyboardInterrupt, match="after 0 of 20 steps of warm-up"):
+            fitted(APART, max_time=limit)
+    assert len(pressed) == 2
 
 
 def test_starts_that_are_not_found_in_time_are_those_of_the_sampler():
@@ -405,6 +439,40 @@ def test_a_compilation_that_failed_is_begun_again():
     with pytest.raises(MemoryError):
         made.program()
     assert made.program(math.inf) == 7
+
+
+def test_a_failure_that_nobody_waited_for_is_not_that_of_who_asks_next():
+    event, found = threading.Event(), iter([None, 7])
+
+    def compile():
+        if (got := next(found)) is None:
+            event.wait()
+            raise MemoryError
+        return got
+
+    made = compiling.Compilation(compile)
+    with pytest.raises(TimeoutError):
+        made.program(0.0)
+    event.set()
+    while compiling.is_compiling():
+        time.sleep(0.01)
+    assert made.program() == 7
+
+
+def test_what_was_compiled_is_forgotten():
+    class Lowered:
+        def compile(self):
+            return 7
+
+    lowered = Lowered()
+    kept = weakref.ref(lowered)
+    made = compiling.Compilation(lambda lowered=lowered: lowered.compile())
+    del lowered
+    assert made.program() == 7 and made.program() == 7
+    while compiling.is_compiling():
+        time.sleep(0.01)
+    gc.collect()
+    assert kept() is None
 
 
 def test_a_command_ends_while_xla_compiles(late, monkeypatch):
@@ -461,6 +529,23 @@ def test_time_that_is_up_in_the_warmup_leaves_a_result(steps_of_a_second, tmp_pa
     assert 15 <= found.warmup <= 30 and found.planned_warmup == 300
     # The checkpoint is of the warm-up, which a resumed run completes.
     assert fitted(ALIKE, checkpoint=tmp_path, resume=True, **given).warmup == 300
+
+
+def test_several_processes_take_the_same_steps(steps_of_a_second, monkeypatch):
+    """The time of another one is up: neither starts nor last steps go by one's own clock."""
+    together = ChainRun.together
+
+    def first_late(run, *values):
+        return [1] if len(values) == 1 else together(run, *values)
+
+    monkeypatch.setattr(ChainRun, "together", first_late)
+    monkeypatch.setattr(sampling, "several_processes", lambda mesh: True)
+    with clock_running() as clock:
+        asks = asked(ALIKE, num_warmup=300, num_samples=100)
+        found = sampling.finish(asks, asks.chains(), max_time=20)
+    assert not clock.binds and found.timed_out and found.draws == LEAST_KEPT
+    # No step was taken for a draw.
+    assert (found.log_joint[:, found.warmup :] == found.log_joint[:, [found.warmup - 1]]).all()
 
 
 def test_no_stage_follows_that_has_no_time_to_compile(steps_of_a_second, monkeypatch):

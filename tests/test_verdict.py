@@ -39,6 +39,7 @@ from bmfjax.verdict import (
     status_of,
     suffices,
     with_fit,
+    with_short_warmup,
 )
 from bmfjax.verdict.remedies import remedy_of_chains
 from tests import small_fits
@@ -703,6 +704,22 @@ def test_no_factor_is_named_before_the_warm_up_is_over():
     factors = Verdict(early).factors
     assert (factors.status, factors.holding, factors.differing) == ("not yet", (), ())
     assert Verdict(dataclasses.replace(early, planned_warmup=None)).factors.holding == ("1",)
+
+
+@pytest.mark.parametrize(
+    ("taken", "planned", "drawn", "note", "said"),
+    [
+        (0, 300, 0, "the time was up before the sampler drew", "the warm-up was cut short"),
+        (20, 300, 4, "the time was up after 20 of 300 steps of warm-up", "warm-up was cut short"),
+        (300, 300, 1, "the time was up after 1 draw, fewer than a result", "are too few draws"),
+        (0, 0, 5, "the time was up after 5 draws, fewer than a result", "there are too few draws"),
+    ],
+)
+def test_the_verdict_says_where_the_time_was_up(taken, planned, drawn, note, said):
+    figures = dataclasses.replace(GOOD_FIGURES, num_warmup=taken)
+    found = with_short_warmup(Verdict(figures), planned, drawn)
+    assert found.notes[0].startswith(note) and said in found.predictions.said
+    assert found.status == "unreliable"
 
 
 @pytest.mark.parametrize(("empty", "said"), [(0, "allow more factors (rank, --rank)"), (1, "")])

@@ -439,7 +439,10 @@ class Chains:
         resume: bool = False,
         is_ready: Callable[[ChainRun], bool] = ChainRun.is_ready,
     ) -> ChainRun:
-        """Return the chains at their start, which none is looked for where they are not ready."""
+        """Return the chains at their start.
+
+        No start is searched where the sampler is not compiled in time.
+        """
         run = self._started(problem, resume, problem.chain_numbers)
         if self.is_cold and not resume:
             run.end_annealing()
@@ -991,7 +994,8 @@ def make_fit(
     known = figures.known() | data_figures(fit) | judged.figures.known()
     judged = judged.changed(**(known | fit._named(judged.figures)))
     if run.stood or run.num_warmup < run.planned_warmup:
-        judged = verdict.with_short_warmup(judged, run.planned_warmup)
+        drawn = run.num_draws - run.stood
+        judged = verdict.with_short_warmup(judged, run.planned_warmup, drawn)
     if fit._can_be_checked:
         # What was hidden says it without an estimate, if there is enough of it.
         found, hidden = fit._left_out.figures, problem.held_out

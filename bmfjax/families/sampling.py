@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 import warnings
@@ -22,7 +23,7 @@ from bmfjax.families.stopping import Watch
 from bmfjax.infer import ChainRun
 from bmfjax.infer.checkpoint import Checkpoint, identity_in
 from bmfjax.infer.interrupt import Terminated, interrupt_requests, pass_on_termination
-from bmfjax.kernels.numerics.mesh import agreed, is_first
+from bmfjax.kernels.numerics.mesh import agreed, is_first, several_processes
 from bmfjax.kernels.tempering import position_of
 from bmfjax.posterior.held_out import held_out
 from bmfjax.progress import minutes, say
@@ -75,8 +76,10 @@ def sampled(
         raise InputError(f"{checkpoint} holds no checkpoint to resume from; leave resume out")
     clock = running_clock()
     clock.limit = max_time
-    # Chains that run apart leave nothing but what they have stored.
-    clock.binds = not (patient or problem.chain_numbers is not None)
+    # Chains that run apart leave nothing but what they have stored; and clocks of several processes
+    # differ, which must start alike.
+    apart = problem.chain_numbers is not None or several_processes(problem.mesh)
+    clock.binds = not (patient or apart)
     if max_time is None and problem.is_auto and chains.limited:
         clock.limit = MAX_TIME
     writes = checkpoint is not None and is_first(problem.mesh)
@@ -125,7 +128,7 @@ def _ready(chains: Chains) -> Callable[[ChainRun], bool]:
     def is_ready(run):
         say("compiling the sampler")
         # The starts alone are a result at once.
-        return run.is_ready(None if waits else max(clock.left(), 0.0))
+        return run.is_ready(math.inf if waits else max(clock.left(), 0.0))
 
     return is_ready
 
@@ -271,10 +274,11 @@ def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
             grows = not run.cramped
         over = grows or (run.steps_done > 0 and is_over())
         is_ready = _ready(chains)
-        if not over and (run.timed_out or not is_ready(run)):
-            run.timed_out = True
-        elif not over:
-            run.finish(on_chunk=on_chunk, ends=watch.steps)
+        if not (over or run.timed_out):
+            if is_ready(run):
+                run.finish(on_chunk=on_chunk, ends=watch.steps)
+            else:
+                run.timed_out = not interrupt.requested
         # To compile the next stage takes as long as this one took.
         short = clock.left(_seconds_after(stage)) <= run.compile_seconds
         stops, is_short = run.together(interrupt.requested, short)
@@ -300,8 +304,9 @@ def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
         # What is stored is as it was, so that a run that is resumed ends its warm-up.
         run.end_warmup()
         last = time.monotonic() + LAST_SECONDS
-        while not chains.enough(run) and run.steps_done > 0 and time.monotonic() < last:
-            run.advance(1)
+        if run.steps_done > 0 and run.is_ready(0.0):
+            while not (chains.enough(run) or any(run.together(time.monotonic() >= last))):
+                run.advance(1)
         chains.stand(run)
         run.seconds = time.monotonic() - began
         return stage, True

@@ -10,6 +10,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 
 #: Signals that end the work with a checkpoint and without a result. Not all systems have all.
 NAMES = ("SIGTERM", "SIGUSR1", "SIGHUP")
@@ -41,6 +42,15 @@ class Interrupt:
         return self.signum is not None
 
 
+_caught: ContextVar[Interrupt | None] = ContextVar("bmfjax interrupt", default=None)
+
+
+def is_interrupted() -> bool:
+    """Tell whether the work that runs has been asked to end, by what is caught as a request."""
+    caught = _caught.get()
+    return caught is not None and caught.requested
+
+
 @contextlib.contextmanager
 def interrupt_requests() -> Iterator[Interrupt]:
     """Catch the first Ctrl-C (SIGINT) and any signal of `ENDING` in the main thread as requests.
@@ -65,6 +75,7 @@ def interrupt_requests() -> Iterator[Interrupt]:
         handlers.enter_context(_handled(signal.SIGINT, interrupted))
         for signum in ENDING:
             handlers.enter_context(_handled(signum, terminated))
+        handlers.callback(_caught.reset, _caught.set(interrupt))
         yield interrupt
 
 

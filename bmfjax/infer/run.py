@@ -34,6 +34,7 @@ from jax.sharding import PartitionSpec as P
 from bmfjax.clock import OutOfTimeError, running_clock
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
+from bmfjax.infer.interrupt import is_interrupted
 from bmfjax.infer.intervals import interval_after
 from bmfjax.infer.reducers import Reducer
 from bmfjax.kernels.base import Algorithm
@@ -162,8 +163,8 @@ class ChainRun:
         self.planned_warmup = num_warmup
         self.steps_done = 0
         self.timed_out = False
-        #: Whether draws repeat where the chains were, since there was no time for steps.
-        self.stood = False
+        #: Draws that repeat where the chains were, since there was no time for steps.
+        self.stood = 0
         #: Whether whoever runs it has found that it needs no more steps.
         self.is_enough = False
         self._discarded = 0
@@ -237,7 +238,7 @@ class ChainRun:
     def _copied(self, array):
         """Return what is stored of a group of chains, on its devices, to be donated."""
         if self._mesh is None:
-            return jax.device_put(np.asarray(array), may_alias=False)
+            return jax.device_put(np.array(array))  # which may use the memory that it is given
         lies = NamedSharding(self._mesh, P(CHAINS))
         return jax.jit(jnp.copy, out_shardings=lies)(np.asarray(array))
 
@@ -297,8 +298,8 @@ class ChainRun:
     def is_ready(self, seconds: float | None = None) -> bool:
         """Compile the loop, once for all groups; say whether it is there in so many seconds.
 
-        What is late is compiled on, for this run or another of its form. On a mesh of several
-        processes all wait.
+        What is late is compiled on, for this run or another of its form. Ctrl-C ends the wait, too,
+        where there are `seconds`, if infinitely many. On a mesh of several processes all wait.
         """
         if self._advance is not None:
             return True
@@ -315,7 +316,8 @@ class ChainRun:
         try:
             with contextlib.suppress(TimeoutError):
                 left = seconds and max(seconds - (time.monotonic() - began), 0.0)
-                self._advance = made.program(left)
+                stops = None if seconds is None else is_interrupted
+                self._advance = made.program(left, stops)
         finally:
             self.compile_seconds += time.monotonic() - began
         return self._advance is not None
@@ -417,8 +419,11 @@ class ChainRun:
     def stand(self, is_enough: Callable[[ChainRun], bool]) -> None:
         """Let every chain stay where it is, for as many draws as are enough, without a step.
 
-        Statistics of a step, such as the log joint density, are not known of them: zero.
+        Their trace is that of the last step. Before the first one its statistics, such as the log
+        joint density, are not known: zero.
         """
+        if is_enough(self):
+            return
         placed = (P(CHAINS), P(CHAINS))
         of = jax.jit(self._on_mesh(self._loop.standing, placed, P(CHAINS)))
         parts = [
@@ -426,15 +431,18 @@ class ChainRun:
             for carry, keys in zip(self._carries, self._keys, strict=True)
         ]
         while not is_enough(self):
-            self.stood = True
+            self.stood += 1
             first, self.steps_done = self.steps_done, self.steps_done + 1
             after = {"draws": self.intervals(), "trace": self._every["trace"]}
             for kind, named in after.items():
                 for name, every in named.items():
                     count = self._kept(kind, every, self.steps_done)
                     if count > self._kept(kind, every, first):
-                        seen = np.concatenate([part[name] for part in parts])
-                        self._grown(kind, name, count)[:, count - 1] = seen
+                        kept = self._grown(kind, name, count)
+                        if kind == "trace" and count > 1:
+                            kept[:, count - 1] = kept[:, count - 2]
+                        else:
+                            kept[:, count - 1] = np.concatenate([part[name] for part in parts])
 
     def begin_at(self, snapshot: Any) -> None:
         """Let chains begin where those of a snapshot of all chains, by their numbers, were."""

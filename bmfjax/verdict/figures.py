@@ -23,7 +23,7 @@ class Figures:
         Steps and draws of a chain; `earlier_steps` were of chains that were started anew, and one
         in `thinning` draws was kept.
     planned_warmup : int
-        Steps of warm-up that were planned, where the time was up before their end.
+        Steps of warm-up that were planned, where the time was up before there were draws enough.
     complete, timed_out : bool
         Whether all was drawn that was asked for, and whether the time was up before.
     seconds : float

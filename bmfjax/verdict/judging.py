@@ -80,21 +80,26 @@ def with_bound(judged: Verdict, drawn, bound: int, most: int, *, cramped: bool =
 # ---- a warm-up that was cut short ----------------------------------------------------------------
 
 
-def with_short_warmup(judged: Verdict, planned: int) -> Verdict:
-    """Say in a verdict that the time was up in the warm-up, of which so many steps were planned.
+def with_short_warmup(judged: Verdict, planned: int, drawn: int) -> Verdict:
+    """Say in a verdict that the time was up in the warm-up, or at fewer draws than a result takes.
+
+    So many steps of warm-up were `planned`, and so many draws `drawn` by steps.
 
     Examples
     --------
     >>> judged = Verdict(Figures(num_chains=4, num_warmup=20, factors_agreeing=1.0, exact=True))
-    >>> with_short_warmup(judged, 300).status.value, judged.status.value
+    >>> with_short_warmup(judged, 300, 4).status.value, judged.status.value
     ('unreliable', 'reliable')
     """
     taken = judged.figures.num_warmup
+    after = f"{taken:,} of {planned:,} steps of warm-up"
+    if taken == planned:
+        after = f"{drawn:,} draw{'s' * (drawn != 1)}, fewer than a result takes"
     why = (
-        f"the time was up after {taken:,} of {planned:,} steps of warm-up, so that the draws tell "
-        "where the chains were and not the posterior"
+        f"the time was up after {after}, so that the draws tell where the chains were and not the "
+        "posterior"
     )
-    if taken == 0:
+    if taken == drawn == 0:
         why = "the time was up before the sampler drew, so that the draws repeat where chains began"
     found = judged.changed(planned_warmup=planned, converged=False)
     return dataclasses.replace(found, notes=(why,), remedies={"chains": RESUME})

@@ -279,6 +279,26 @@ def test_draws_on_the_device_are_bounded(monkeypatch):
     np.testing.assert_array_equal(run.draws()["x"], finished().draws()["x"][:, 3::4])
 
 
+def test_chains_that_stand_repeat_what_was_traced_last(compilations):
+    run = start(trace={"total": 1})
+    run.advance(5)
+    compilations()
+    run.stand(lambda run: run.steps_done == 5)
+    assert (compilations(), run.stood) == (0, 0)
+    run.stand(lambda run: run.steps_done == 8)
+    total = run.trace()["total"]
+    assert run.stood == 3 and total[:, 4].all()
+    np.testing.assert_array_equal(total[:, 5:], np.repeat(total[:, 4:5], 3, 1))
+
+
+def test_a_snapshot_shares_no_memory_with_the_run():
+    """Not even where JAX could use it as it is."""
+    memory = np.zeros(64 + 64, np.uint8)
+    first = -memory.ctypes.data % 64
+    own = memory[first : first + 64].view(np.float32)
+    assert not np.shares_memory(np.asarray(start()._copied(own)), own)
+
+
 # ---- groups of chains, each in a thread ---------------------------------------------------------
 
 

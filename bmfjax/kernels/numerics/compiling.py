@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import platform
 import stat
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,8 @@ LISTS = (0, 10)
 SWITCH = "BMFJAX_COMPILATION_CACHE"
 #: Bytes of compiled programs that are kept, the most recently used ones.
 MAX_CACHE = 256 * 2**20
+#: Seconds after which whoever waits for XLA is asked whether to wait on.
+ASKED_SECONDS = 0.2
 
 _compiling: set[threading.Thread] = set()
 
@@ -183,13 +187,16 @@ class Compilation:
     def __init__(self, compile: Callable[[], Any]):
         self._compile = compile
         self._found: Future | None = self._begun()
+        self._is_late = False  # whether somebody waited in vain
 
     def _begun(self) -> Future:
         found = Future()
 
         def work():
             try:
-                found.set_result(self._compile())
+                made = self._compile()
+                self._compile = None  # it holds what XLA has read
+                found.set_result(made)
             except BaseException as error:
                 found.set_exception(error)
             finally:
@@ -200,18 +207,29 @@ class Compilation:
         thread.start()
         return found
 
-    def program(self, seconds: float | None = None) -> Any:
-        """Return what was compiled, or raise TimeoutError where it is not there in time."""
-        self._found = self._found or self._begun()
+    def program(self, seconds: float | None = None, stops: Callable[[], bool] | None = None) -> Any:
+        """Return what was compiled, or raise TimeoutError where it is not there in time.
+
+        Nor is it waited for where it `stops`, which is asked often.
+        """
+        found = self._found
+        # Memory may suffice by now. Whoever asked before has not heard of the failure.
+        if found is None or (self._is_late and found.done() and found.exception() is not None):
+            found = self._found = self._begun()
+        end = time.monotonic() + (math.inf if seconds is None else seconds)
+        while not found.done():
+            left = end - time.monotonic()
+            self._is_late = left <= 0.0 or (stops is not None and stops())
+            if self._is_late:
+                raise TimeoutError
+            wait([found], min(left, ASKED_SECONDS))
         try:
-            return self._found.result(seconds and min(seconds, threading.TIMEOUT_MAX))
-        except TimeoutError:
-            raise
+            return found.result()
         except Exception:
-            self._found = None  # whoever asks again, when memory may suffice, begins again
+            self._found = None  # whoever asks again begins again
             raise
 
 
 def is_compiling() -> bool:
-    """Whether XLA compiles what nobody waits for any more."""
+    """Tell whether XLA compiles in a thread."""
     return bool(_compiling)
