@@ -39,6 +39,8 @@ from bmfjax.kernels.numerics.uniforms import draw_uniforms, logistics, normals
 LOG_2PI_E = math.log(2.0 * math.pi) + 1.0
 #: Width of the bracket of the slice of the log of the row effects' scale.
 BRACKET = 3.0
+#: Power of the likelihood below which no weight is zero.
+WHOLE = 0.5
 
 
 def column_systems(position, omega, half):
@@ -56,7 +58,7 @@ def column_systems(position, omega, half):
 def draw_columns(key, position, systems, data: FeatureData, density: FeatureDensity, power=1.0):
     """Draw weights and intercepts of all columns.
 
-    While the likelihood counts less than in full a feature that is there concerns all columns.
+    While the likelihood counts less than `WHOLE` a feature that is there concerns all columns.
     Memberships at random tell no column apart from those that are not concerned, the less the more
     rows there are, and a feature without columns tells no memberships.
 
@@ -94,7 +96,7 @@ def _draw_weights(uniforms, position, gram, shift, data, density: FeatureDensity
     weights, (uniform, slabs) = position["basis"].T, uniforms
     chance = position["basis_density"]
     odds = jnp.where(present(density, position), jnp.log(chance) - jnp.log1p(-chance), -jnp.inf)
-    uniform = jnp.where(jnp.asarray(power) < 1.0, -jnp.inf, logistics(uniform))
+    uniform = jnp.where(power < WHOLE, -jnp.inf, logistics(uniform))
     nothing = jnp.full_like(weights, jnp.nan)
     slabs = normals(slabs) if density.is_signed else slabs
     known = nothing if data.known_basis is None else data.known_basis.T
