@@ -290,8 +290,10 @@ def test_weights_given_memberships_are_those_of_quadrature(weights):
     assert np.abs(scores[0]).max() < 4.0
 
 
-def test_no_weight_is_zero_while_the_likelihood_counts_less_than_half():
+@pytest.mark.parametrize("many_rows, below", [(3, 0.5), (2, 1.0)])
+def test_no_weight_is_zero_while_the_likelihood_counts_little(monkeypatch, many_rows, below):
     """Of features that are there, whatever the data say; known ones stay as they are."""
+    monkeypatch.setattr("bmfjax.kernels.features.weights.MANY_ROWS", many_rows)
     density = FeatureDensity(2, presence=(1.0, 1.0))
     fixed = {n: jnp.float32(v) for n, v in FIXED.items()} | {"basis_density": jnp.full(2, 1e-6)}
     fixed |= {"basis": jnp.zeros((3, 2)), "presence": jnp.array([1.0, 0.0])}
@@ -303,7 +305,7 @@ def test_no_weight_is_zero_while_the_likelihood_counts_less_than_half():
     def drawn(power):
         return draw_columns(random.key(0), fixed, systems, data, density, power)[0]["basis"]
 
-    for power, expected in ((0.49, [1, 0, 1]), (0.5, [0, 0, 0])):
+    for power, expected in ((below - 0.01, [1, 0, 1]), (below, [0, 0, 0])):
         found = drawn(power)
         np.testing.assert_array_equal(found[:, 0] != 0, expected)
         assert not np.any(found[1:, 1])

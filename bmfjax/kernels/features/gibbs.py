@@ -25,8 +25,8 @@ They have no Polya-Gamma variable, and no factor of the likelihood.
 Temperatures
 ------------
 With an `inverse_temperature` other than 1 the normal likelihood of the weights is raised to that
-power given Polya-Gamma variables of the likelihood itself, and below `weights.WHOLE` no weight is
-zero. No known density is then left invariant: it is for annealed starts.
+power given Polya-Gamma variables of the likelihood itself, and below `weights.whole_below` no
+weight is zero. No known density is then left invariant: it is for annealed starts.
 """
 
 from __future__ import annotations
