@@ -215,20 +215,22 @@ def panel():
     style.axis_label(axes, y="mean gain in log score over latent classes (nats)")
     style.tidy(axes, "both")
     axes.legend(loc="lower right", fontsize=9)
-    named_points(axes, points)
+    named_points(axes, points, line=0.0)
     return figure
 
 
-def named_points(axes, points: dict) -> None:
-    """Write names beside points, each where no other name or point is, as far as there is room."""
+def named_points(axes, points: dict, line: float) -> None:
+    """Write names beside points, where no other name, point or the level `line` is, if possible."""
     axes.figure.canvas.draw()
     at = axes.transData.transform(list(points.values())) * 72 / axes.figure.dpi
     taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in at]
+    level = axes.transData.transform((1, line))[1] * 72 / axes.figure.dpi
+    taken.append((-np.inf, level - 1, np.inf, level + 1))
     for (x, y), (name, place) in zip(at, points.items(), strict=True):
         width = 4.6 * len(name)
         tries = []
         for dx, side in ((6, "left"), (-6, "right")):
-            for dy in (0, 7, -7, 13, -13):
+            for dy in (0, -7, 7, -13, 13):
                 left = x + dx - width * (side == "right")
                 box = (left, y + dy - 4, left + width, y + dy + 4)
                 meets = sum(
@@ -250,7 +252,7 @@ SHORT = {
 
 
 def panel_calibration():
-    """Draw observed against stated probabilities of hidden entries, of all matrices together."""
+    """Draw observed against stated probabilities of hidden entries, of matrices together."""
     found = {}
     for of in record("panel")["sets"].values():
         for model, cell in of.items():
@@ -260,11 +262,11 @@ def panel_calibration():
                 sums = np.array([number, number * bins["stated"], bins["ones"]], float)
                 ours, before, times = found.get(model, (False, 0.0, 0))
                 found[model] = "verdict" in cell or ours, before + sums, times + 1
-    shown = {m: of for m, of in found.items() if of[2] >= 2 and m != "column means"}
-    names = sorted(shown, key=lambda m: (not shown[m][0], -shown[m][2]))[:8]
-    wide = 4
+    shown = {m: of for m, of in found.items() if m != "column means"}
+    names = sorted(shown, key=lambda m: (not shown[m][0], -shown[m][2]))
+    wide = 5
     high = -(-len(names) // wide)
-    figure = style.new_figure(8.6, 2.3 * high + 0.3)
+    figure = style.new_figure(9.4, 2.1 * high + 0.3)
     for axes in (grid := figure.subplots(high, wide, sharex=True, sharey=True, squeeze=False)).flat:
         axes.set_visible(False)
     for axes, model in zip(grid.flat, names, strict=False):
@@ -276,7 +278,11 @@ def panel_calibration():
         error = 2 * np.sqrt(np.maximum(share * (1 - share), 1 / number) / number)
         colour, marker = (BLUE, "o") if ours else (ORANGE, "s")
         axes.plot([0, 1], [0, 1], color=style.EDGE, **style.DASHED)
-        axes.vlines(stated, share - error, share + error, color=colour, linewidth=1)
+        # All bars are one path, for fewer bytes.
+        bars = np.stack([share - error, share + error, np.full(len(share), np.nan)], 1)
+        axes.plot(
+            np.repeat(stated, 3), bars.ravel(), color=colour, linewidth=1, solid_capstyle="butt"
+        )
         size = 8 + 60 * np.sqrt(number / number.max())
         axes.scatter(stated, share, s=size, color=colour, marker=marker, zorder=3)
         style.heading(axes, f"{SHORT.get(model, model)} ({times})")

@@ -172,7 +172,9 @@ def test_tables_say_what_fits_say_of_themselves():
     }  # fmt: skip
     assert panel_page.against(sets, "features, positive", "latent classes") == (0, 1)
     started = cell(-0.05, verdict="Do not rely on this run: x (the warm-up was cut short).")
+    counted = panel_page.counts(sets)
     sets["zoo"]["probit"] = started
+    assert panel_page.counts(sets) == counted  # a start is no fit
     assert "| probit | **-0.050** ‡ |" in next(iter(panel_page.score_tables(sets)))
     assert "probit" not in panel_page.summary(sets)
     assert "**-0.100** † | 1 | latent classes, tuned | -0.200" in panel_page.first_table(sets)

@@ -96,7 +96,7 @@ def counts(sets: dict) -> dict[tuple[bool, bool], int]:
     """Return how many fits there are by whether predictions hold, said and by calibration."""
     found = {(said, so): 0 for said in (True, False) for so in (True, False)}
     for name in SETS:
-        for cell in filter(is_fit, scored(sets.get(name, {})).values()):
+        for cell in filter(is_fit, finished(sets.get(name, {})).values()):
             found[said_to_hold(cell), is_calibrated(cell)] += 1
     return found
 
@@ -298,9 +298,9 @@ DAGGER = (
     "is told below."
 )
 COUNTED = (
-    "Of all fits to ones and zeros: what the verdict says of predictions, and whether the hidden "
-    "tenth is calibrated as well as chance allows. A true model would be refused by this "
-    "calibration in 5 % of cases."
+    "Of all fits to ones and zeros but starts (‡): what the verdict says of predictions, and "
+    "whether the hidden tenth is calibrated as well as chance allows. A true model would be "
+    "refused by this calibration in 5 % of cases."
 )
 
 
@@ -493,10 +493,11 @@ def page_of(sets: dict) -> str:
         "in brackets. Where the sampler differs it has changed between them:",
         "\n".join(runs(sets)),
         "## Are the probabilities true?",
-        "![Stated and observed probabilities of hidden entries, a panel for each "
-        "model](pictures/panel-calibration.svg)",
-        "*Entries of all matrices in ten bins. On the dashed line as many are ones as was stated; "
-        "the size of a point says how many entries it has, and bars are two standard errors.*",
+        "![Stated and observed probabilities of hidden entries, a panel for each model whose bins "
+        "are in the record](pictures/panel-calibration.svg)",
+        "*Entries of the matrices whose bins are in the record; their number is in brackets. "
+        "Column means are left out. On the dashed line as many are ones as was stated; the size of "
+        "a point says how many entries it has, and bars are two standard errors.*",
         COUNTED,
         trial_table(sets),
         f"Of {held} fits whose verdict says that predictions hold, {said[True, False]} are "
