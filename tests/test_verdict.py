@@ -315,12 +315,12 @@ def test_entries_that_never_move_do_not_hide_those_that_do():
 def test_factors_that_are_empty_when_rounded_are_not_found():
     trace = {"log_joint": QUICK}
     for agreeing, empty, words in (
-        ([1.0, 1.0, 1.0], [0, 0, 1], "factors 1 and 2 hold (1 empty)"),
-        ([1.0, 0.3, 1.0], [0, 0, 1], "factor 1 holds, factor 2 does not (1 empty)"),
-        ([1.0, 1.0, 0.3], [0, 0, 1], "factors 1 and 2 hold (1 empty)"),
+        ([1.0, 1.0, 1.0], [0, 0, 1], "factors 1 and 2 hold (one more is empty)"),
+        ([1.0, 0.3, 1.0], [0, 0, 1], "factor 1 holds, factor 2 does not (one more is empty)"),
+        ([1.0, 1.0, 0.3], [0, 0, 1], "factors 1 and 2 hold (one more is empty)"),
         ([0.3, 0.3, 0.3], [1, 1, 1], "no factor is there"),
         ([1.0, 1.0, 1.0], [1, 1, 1], "no factor is there"),
-        ([1.0, 1.0, 1.0], [1, 1, 0], "factor 3 holds (2 empty)"),
+        ([1.0, 1.0, 1.0], [1, 1, 0], "factor 3 holds (2 more are empty)"),
         ([1.0, 1.0, 1.0], [0, 0, 0], "factors 1 to 3 hold"),
     ):  # fmt: skip
         judged = of_chains(GOOD, 4, 3, np.array(agreeing), trace, exact=True, empty=np.array(empty))

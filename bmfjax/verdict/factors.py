@@ -150,8 +150,8 @@ def _told(figures: Figures) -> str:
     if most:
         which = listed(most, "not") if len(most) <= MOST_NAMED else f"{len(most)} factors not"
         more.append(f"{which} in all chains")
-    if figures.factors_empty:
-        more.append(f"{figures.factors_empty} empty")
+    if number := figures.factors_empty:
+        more.append("one more is empty" if number == 1 else f"{number} more are empty")
     more = f" ({'; '.join(more)})" if more else ""
     if not holding and not differing:
         return "no factor is there"
