@@ -61,7 +61,9 @@ def drawn(model, rows=ROWS, columns=COLUMNS, draws=DRAWS, rank=RANK):
             settings = {"priors": {"usage_shape": 1.0}, "offset": None}
     elif model == "features":
         usage, basis = (usage > 0.5).astype(np.float32), np.where(basis > 0.3, basis, 0)
-        other = effects | {"row_scale": normal() ** 2, "usage_density": abs(normal(rank)) / 9}
+        density = abs(normal(rank)) / 9
+        other = effects | {"row_scale": normal() ** 2, "usage_density": density}
+        other["basis_density"] = np.full_like(density, 0.5)
     elif model == "logistic":
         other = effects | {"bias": normal()}
         moments = {f"{n}_mean": f[:, 0] for n, f in (("usage", usage), ("basis", basis))}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from scipy.special import expit
 
 import bmfjax
+from bmfjax import cli
 from bmfjax.cli import main
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics.align import align_turned
@@ -21,6 +23,7 @@ from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.kernels.base import State
 from bmfjax.kernels.tempering import AnnealedState
 from bmfjax.posterior.features import features_of
+from bmfjax.report import page
 from bmfjax.report.features import is_told
 
 QUICK = {"num_chains": 2, "num_warmup": 200, "num_samples": 200, "progress": False}
@@ -109,7 +112,7 @@ def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
     odds = share / (1 - share)
     for times, told in ((2.9, False), (3.1, True), (1 / 2.9, False), (1 / 3.1, True)):
         assert is_told(fitted, times * odds / (1 + times * odds), 0) is told
-    assert ", not known; odds x" in text
+    assert ", not known<" in text and "not known; odds" not in text
 
 
 def test_new_rows_have_the_memberships_of_enumeration(planted, fitted):
@@ -325,6 +328,14 @@ def test_time_that_is_up_before_a_step_leaves_the_shares_of_columns(planted, mon
     np.testing.assert_allclose(
         fit.probability(), np.tile((ones + 0.5) / (seen + 1), (ROWS, 1)), rtol=1e-5
     )
+    bare = re.sub("<style.*?</style>|<[^>]*>", "", page.render(fit), flags=re.DOTALL)
+    said = " ".join(bare.split())
+    for word in ("alibrated", "% to ", "warm-up steps", "posterior itself"):
+        assert word not in said.partition("Words")[0]
+    assert "in 2 factors, 2 of them empty when rounded: starts, no draws" in said
+    assert "this page shows where chains began" in said and "drawsnone: starts" in said
+    assert "Columns" not in said.partition("The factors")[2].partition("Empty: ")[2]
+    assert cli._sampled(fit) == "4 starts, and no draws"
     # What is known stays.
     ones = {name: np.ones((1, 3, 2)) for name in ("usage", "basis")}
     state = AnnealedState(State(ones | {"presence": np.ones((1, 2))}), 0)

@@ -115,6 +115,10 @@ def _cards(fit, card) -> Markup:
     table = summary_with_trust(fit) if hasattr(fit, "tiles") else fit.summary()
     names = [fit._given_names.get(k, "") for k in range(1, fit.rank + 1)]
     cards = [card(fit, table.loc[k + 1], k)._replace(name=name) for k, name in enumerate(names)]
+    # There is nothing to tell of an empty factor.
+    nothing = {"figures": "", "labels": [], "first": [], "more": [], "left_out": "", "names": []}
+    empty = table["remarks"].str.contains(trust.EMPTY) if "remarks" in table else [False] * fit.rank
+    cards = [c._replace(**nothing) if none else c for c, none in zip(cards, empty, strict=True)]
     return Markup(template("cards.html").render(cards=cards))
 
 

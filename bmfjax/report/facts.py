@@ -67,6 +67,9 @@ def draws(fit) -> Iterator[Fact]:
     if fit.figures.log_evidence is not None:
         yield from _particles(fit, kept)
         return
+    if fit.figures.is_of_starts:
+        yield Fact("Starts", f"{fit._num_chains}", "of chains that drew nothing")
+        return
     yield Fact(
         "Draws",
         f"{fit._num_chains} x {int(fit.figures.num_draws):,}",

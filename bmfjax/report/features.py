@@ -35,11 +35,12 @@ def common(fit) -> Section:
     chance = expit(effect.mean((0, 1), dtype=float))
     ends = expit(np.quantile(effect, (0.05, 0.95), axis=(0, 1)))
     order = np.argsort(-chance, kind="stable")[: FIRST_COLUMNS + MORE_COLUMNS]
+    drew = not fit.figures.is_of_starts
     bars = [
         Bar(
             fit.data.column_names[j],
             float(chance[j]),
-            f"{chance[j]:.0%} ({ends[0, j]:.0%} to {ends[1, j]:.0%})",
+            f"{chance[j]:.0%}" + _interval(f"{ends[0, j]:.0%}", f"{ends[1, j]:.0%}") * drew,
         )
         for j in order
     ]
@@ -56,8 +57,9 @@ def common(fit) -> Section:
     )
     return section(
         "What is common",
-        "The chance of a one in a row of average effect that has none of the features, with an "
-        "interval of 90 %. Features change these odds.",
+        "The chance of a one in a row of average effect that has none of the features"
+        + ", with an interval of 90 %" * drew
+        + ". Features change these odds.",
         Markup(template("cards.html").render(cards=[card])),
     )
 
@@ -65,6 +67,8 @@ def common(fit) -> Section:
 def _spread_of_rows(fit) -> str:
     if "row_scale" not in fit.other_draws:
         return "Rows have no effects of their own."
+    if fit.figures.is_of_starts:
+        return ""
     scale = fit.other_draws["row_scale"]
     low, high = np.quantile(scale, (0.05, 0.95))
     return (
@@ -112,10 +116,17 @@ def feature_card(fit, line, k: int) -> Card:
 def _bar(fit, found, j: int, k: int) -> Bar:
     mean, low, high = found.log_odds[:, j, k]
     share, known = found.concerned[j, k], is_told(fit, found.concerned[j, k], k)
-    ratio, *ends = (_ratio(x) for x in (mean, low, high))
     classes = ["outside"] * bool(share < 0.5 or not known) + ["below"] * bool(mean < 0)
-    text = f"{share:.2f}{'' if known else ', not known'}; odds x {ratio} ({ends[0]} to {ends[1]})"
+    text = f"{share:.2f}, not known"
+    if known:
+        ratio, *ends = (_ratio(x) for x in (mean, low, high))
+        text = f"{share:.2f}; odds x {ratio}{_interval(*ends)}"
     return Bar(fit.data.column_names[j], float(share), text, " ".join(classes))
+
+
+def _interval(low: str, high: str) -> str:
+    """Return an interval that stays in one line."""
+    return " " + f"({low} to {high})".replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def is_told(fit, concerned: float, k: int) -> bool:

@@ -71,11 +71,13 @@ def render(fit) -> str:
     after = 1 + (number_section in page.sections)
     makers = [*page.sections[:after], model_section, *page.sections[after:]]
     sections = [make(fit) for make in makers]
+    of_starts = fit.figures.is_of_starts
+    drawn = {"draws": "none: starts"} if of_starts else {"thinning": fit.figures.thinning}
     return template("page.html").render(
         mark=PAGE_MARK,
         name=fit.data.name or NAMELESS[type(fit.data)],
         fit=fit,
-        factors=rank_text(fit.figures, fit.rank),
+        factors=rank_text(fit.figures, fit.rank) + ": starts, no draws" * of_starts,
         shade=_shade(fit),
         explained=explained_bar(fit),
         stopped="" if fit.figures.complete else page.stopped(fit),
@@ -83,8 +85,7 @@ def render(fit) -> str:
         sections=[section for section in sections if section is not None],
         words=page.words,
         query=page.query,
-        settings=_flat(fit.settings | {"thinning": fit.figures.thinning})
-        + list(fit.versions.items()),
+        settings=_flat(fit.settings | drawn) + list(fit.versions.items()),
     )
 
 

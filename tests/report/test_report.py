@@ -15,9 +15,13 @@ from PIL import Image
 import bmfjax
 from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.families import FAMILIES
+from bmfjax.posterior.features import features_of
 from bmfjax.report import factors, features, overview, page, plots, style, write_report
+from bmfjax.report.factors import Bar, Card
+from bmfjax.report.section import template
 from bmfjax.report.style import label_colours, plain, png
 from bmfjax.verdict import Figures, Verdict, of_rank
+from tests.test_cells import fit_of
 
 VISION = (
     [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
@@ -420,6 +424,21 @@ def test_names_in_figures_are_no_formulas():
     assert plain("$a$\n b") == r"\$a\$ b"
     assert plain("_x") == " _x"
     assert len(plain("word " * 20)) <= 28
+
+
+def test_a_column_of_which_it_is_not_known_has_no_odds_and_an_interval_stays_in_one_line():
+    fit = fit_of("features")
+    found = features_of(fit.usage_draws, fit.basis_draws)
+    found.concerned[:2, 0], found.log_odds[:, :2, 0] = (0.5, 1.0), np.log(4.0)
+    told = [features._bar(fit, found, j, 0).number for j in (0, 1)]
+    assert told == ["0.50, not known", "1.00; odds x 4 (4\xa0to\xa04)"]
+
+
+def test_cards_have_room_for_long_numbers_and_an_empty_one_no_columns():
+    full = Card("", "Agreement", [], [Bar("a", 1.0, "1.00; odds x 4 (3 to 5)")], [], "", [])
+    for cards, roomy in (([full], True), ([full._replace(first=[])], False), ([], False)):
+        text = template("cards.html").render(cards=cards)
+        assert ('class="cards roomy"' in text) is ("Columns" in text) is roomy
 
 
 def test_odds_beyond_what_data_tell_are_said_to_be_beyond():
