@@ -7,7 +7,8 @@
     python benchmarks --stale
 
 `--run` takes the name of a script, or of a record: without options it runs as the record was made.
-`--stale` lists the records whose code has changed since, and those of which this is not known.
+`--stale` lists how many lines of its code have changed since a record, most first, and the records
+of which this is not known.
 """
 
 from __future__ import annotations
@@ -38,20 +39,27 @@ def run(name: str, options: list[str]) -> None:
 
 
 def told_stale() -> None:
-    """Print which records are of code that has changed."""
+    """Print how far records are from the code, the furthest first."""
     from benchmarks.record import Record  # which load JAX
     from benchmarks.stale import changed
 
-    states = {"has changed": 0, "is as it was": 0, "is unknown": 0}
+    found = {}
     for name, record in pages.read_records(pages.RESULTS).items():
         made = Record(**record)
-        found = changed(made.script, made.commit, made.code)
-        if found:
-            print(f"{name}: changed since {made.commit}, in {found}")
-        elif found is None:
-            print(f"{name}: unknown, the repository lacks {made.commit} or its script")
-        states["has changed" if found else "is unknown" if found is None else "is as it was"] += 1
-    print("; ".join(f"of {count} records the code {state}" for state, count in states.items()))
+        found[name] = made.commit, changed(made.script, made.commit, made.code)
+    known = {name: sum(files.values()) for name, (_, files) in found.items() if files is not None}
+    for name in sorted(known, key=lambda name: -known[name]):
+        commit, files = found[name]
+        most = max(files, key=files.get, default=None)
+        where = f", most in {most} ({files[most]})" if files else ""
+        print(f"{known[name]:6,} lines since {name} (commit {commit}){where}")
+    for name in found.keys() - known.keys():
+        print(f"unknown: {name}, the repository lacks {found[name][0]} or its script")
+    changes = sum(map(bool, known.values()))
+    print(
+        f"of {changes} records the code has changed, of {len(known) - changes} it is as it was, of "
+        f"{len(found) - len(known)} this is unknown"
+    )
 
 
 def main() -> None:
@@ -61,7 +69,7 @@ def main() -> None:
     parser.add_argument(
         "--run", nargs=argparse.REMAINDER, metavar="NAME", help="a script; its own options follow"
     )
-    parser.add_argument("--stale", action="store_true", help="which records are of earlier code")
+    parser.add_argument("--stale", action="store_true", help="how far records are from the code")
     parser.add_argument("--pages", action="store_true", help="make all pages again")
     options = parser.parse_args()
     if options.run:

@@ -38,8 +38,8 @@ other file. A run writes a record, a JSON file in `results/` with the figures, t
 versions, the commit and the date, and the page of that record. `python benchmarks --pages` makes
 all pages again, this one too. Most records are from CPUs with two cores, those named `h100` and
 `h200` from a GPU. A record is of the commit that it names, and lists the files of bmfjax that drew
-with a hash of each: `python benchmarks --stale` lists the records whose code has changed since, and
-`python benchmarks --run RECORD` makes one again.
+with a hash of each: `python benchmarks --stale` lists how many lines of these have changed since,
+and `python benchmarks --run RECORD` makes one again.
 """
 
 

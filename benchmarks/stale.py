@@ -1,4 +1,4 @@
-"""Which code a record measured, and whether it has changed since.
+"""Which code a record measured, and how far it has changed since.
 
 That code is what draws: the kernels, models and runs of bmfjax that the script imports, and those
 that these import in turn. `bmfjax.fit` runs all models; of these count the ones that the script
@@ -117,49 +117,40 @@ def code_of(script: str) -> dict[str, str]:
 # ---- what has changed -----------------------------------------------------------------------
 
 
-def changed(script: str, commit: str, code: dict[str, str]) -> str | None:
-    """Return a file in which the code of a record has changed; "" for none, None for unknown.
+def changed(script: str, commit: str, code: dict[str, str]) -> dict[str, int] | None:
+    """Return how many lines of the files of a record have changed since; None for unknown.
 
-    Comments and docstrings do not count, where the repository still has the commit.
+    Comments count too, and all lines of a file whose earlier text the repository does not have.
     """
-    commit = commit.split()[0]
+    lines = changed_lines(commit.split()[0])
     if code:
         differing = [file for file, own in code.items() if hashed(file) != own]
-    elif script in scripts():
-        differing = _git("diff", "--name-only", commit, "--", *files_of(script))
-        differing = None if differing is None else differing.split()
-    else:
-        differing = None
-    if differing is None:
+        return {file: n for file in differing if (n := (lines or {}).get(file, _length(file)))}
+    if lines is None or script not in scripts():
         return None
-    return next((f for f in sorted(differing, key=_first) if _is_other_code(f, commit)), "")
-
-
-def _first(file: str) -> tuple[bool, str]:
-    """Kernels before the rest: a change in one is told first."""
-    return "/kernels/" not in file, file
-
-
-def _is_other_code(file: str, commit: str) -> bool:
-    """Whether a file and that of a commit differ by more than comments and docstrings."""
-    before, path = _git("show", f"{commit}:{file}"), ROOT / file
-    return before is None or not path.exists() or _bare(before) != _bare(path.read_text())
+    return {file: lines[file] for file in files_of(script) if lines.get(file)}
 
 
 @functools.cache
-def _bare(text: str) -> str:
-    """Return code without comments and docstrings."""
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            first = body[0].value
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                first.value = ""
-    return ast.dump(tree)
+def changed_lines(commit: str) -> dict[str, int] | None:
+    """Return how many lines of each file of bmfjax were added or taken away since a commit."""
+    told = _git("diff", "--numstat", "-M", "-z", commit, "--", "bmfjax/*.py")
+    if told is None:
+        return None
+    found, words = {}, iter(told.split("\0")[:-1])
+    for word in words:
+        added, deleted, file = word.split("\t")
+        # A file that has moved is told by both its names.
+        for name in [file] if file else [next(words), next(words)]:
+            found[name] = int(added) + int(deleted)
+    return found
 
 
-@functools.cache
+def _length(file: str) -> int:
+    path = ROOT / file
+    return len(path.read_text().splitlines()) if path.exists() else 1
+
+
 def _git(*words: str) -> str | None:
     """Return what git says, or None where it says nothing of use."""
     try:

@@ -13,7 +13,7 @@ from benchmarks.record import Record
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 RECORDS = {p.stem: json.loads(p.read_text()) for p in (BENCHMARKS / "results").glob("*.json")}
-FILE = "bmfjax/errors.py"
+FILE = "bmfjax/infer/mcmc/iasg.py"
 
 
 def test_every_record_has_the_form():
@@ -55,28 +55,28 @@ def test_the_code_of_a_script_is_that_of_its_sampler():
     assert not any("/kernels/boolean/" in file for file in fits)
 
 
+#: What git says of a file of which three lines have changed, and of one that has moved.
+DIFF = f"2\t1\t{FILE}\x000\t0\t\x00bmfjax/old.py\x00bmfjax/new.py\x004\t0\tbmfjax/other.py\0"
+ALL = len(Path(stale.ROOT / FILE).read_text().splitlines())
+
+
 @pytest.mark.parametrize(
-    ("before", "code", "found"),
+    ("script", "told", "code", "found"),
     [
-        (None, {}, None),  # no commit, no hash: nobody knows
-        (None, {FILE: stale.hashed(FILE)}, ""),
-        (None, {FILE: "0" * 12}, FILE),
-        ("# Another comment.\n" + Path(stale.ROOT / FILE).read_text(), {FILE: "0" * 12}, ""),
-        ("EARLIER = 1\n" + Path(stale.ROOT / FILE).read_text(), {FILE: "0" * 12}, FILE),
+        ("iasg_memory", None, {}, None),  # no commit, no hash: nobody knows
+        ("iasg_memory", None, {FILE: stale.hashed(FILE)}, {}),
+        ("iasg_memory", None, {FILE: "0" * 12}, {FILE: ALL}),
+        ("iasg_memory", DIFF, {FILE: "0" * 12, "bmfjax/old.py": "0" * 12}, {FILE: 3}),
+        ("iasg_memory", DIFF, {}, {FILE: 3}),
+        ("iasg_memory", "", {}, {}),
+        ("a script that is gone", DIFF, {}, None),
     ],
 )
-def test_a_record_is_stale_where_its_code_has_changed(monkeypatch, before, code, found):
-    monkeypatch.setattr(stale, "_git", lambda *words: before)
-    assert stale.changed("iasg_memory", "abc1234 with changes", code) == found
-
-
-def test_without_hashes_the_repository_says_what_has_changed(monkeypatch):
-    def git(*words):
-        return FILE if words[0] == "diff" else "EARLIER = 1\n"
-
-    monkeypatch.setattr(stale, "_git", git)
-    assert stale.changed("iasg_memory", "abc1234", {}) == FILE
-    assert stale.changed("a script that is gone", "abc1234", {}) is None
+def test_a_record_is_as_stale_as_its_code_has_changed(monkeypatch, script, told, code, found):
+    stale.changed_lines.cache_clear()
+    monkeypatch.setattr(stale, "_git", lambda *words: told)
+    assert stale.changed(script, "abc1234 with changes", code) == found
+    stale.changed_lines.cache_clear()
 
 
 @pytest.mark.parametrize(
