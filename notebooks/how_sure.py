@@ -44,8 +44,8 @@ print(f"{int((values != made.clean).sum())} of {values.size} entries are flipped
 # ## Have the chains seen the same posterior?
 #
 # A fifth of the entries is hidden, and the fit is told the number of factors. Its verdict is the
-# first thing to read. Chains start apart. R-hat compares the spread between them with the spread
-# within, and the verdict takes it of the entries of the product, which have no labels to switch.
+# first thing to read. Chains start apart, and it says how far apart their predictions end: entries
+# of the product have no labels to switch.
 
 # %%
 fit = bmfjax.fit(seen, bmfjax.OrMachine(RANK), seed=0, progress=False, **size)
