@@ -515,9 +515,19 @@ def _quantiles(rhat) -> dict:
 
 
 def _quantile(values, q: float) -> float:
-    """Quantile over the values that are there; NaN where none is."""
+    """Quantile over the values that are there; NaN where none is.
+
+    Examples
+    --------
+    >>> _quantile(np.array([1.0, 2.0, NAN]), 0.5), _quantile(np.array([1.0, np.inf, np.inf]), 0.9)
+    (1.5, inf)
+    """
     moving = values[~np.isnan(values)]
-    return float(np.quantile(moving, q)) if len(moving) else NAN
+    if not len(moving):
+        return NAN
+    # Between infinite ones, of chains that do not move, NumPy finds none.
+    above = np.quantile(moving, q, method="higher")
+    return float(above if np.isinf(above) else np.quantile(moving, q))
 
 
 def _of_many(entries: Mixing) -> dict:
