@@ -9,7 +9,6 @@ bmfjax is imported inside of functions: the processes of peers do not load it.
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,8 +59,6 @@ RATINGS_FITS = {
 #: Numbers of factors that are tried where a fit does not find it, and the most entries for that.
 RANKS = (3, 8)
 MOST_ENTRIES = 10_000
-#: Seconds after which the processor seconds are looked at, while a program is compiled.
-TURN = 0.1
 
 
 def sampler_of(model: Model) -> str:
@@ -75,23 +72,9 @@ def sampler_of(model: Model) -> str:
 def on_processor_time() -> None:
     """Let the clock of fits count processor seconds: other work takes nothing of them then.
 
-    The clock is a monotonic one; what is waited for in another thread, the compilation, has one of
-    its own, and is waited for in short turns.
+    It is a monotonic one, by which the compilation is waited for, too, in short turns.
     """
-    from bmfjax.kernels.numerics.compiling import Compilation
-
-    time.monotonic, wait = time.process_time, Compilation.program
-
-    def program(self, seconds=None):
-        end = math.inf if seconds is None else time.process_time() + seconds
-        while True:
-            try:
-                return wait(self, TURN)
-            except TimeoutError:
-                if time.process_time() >= end:
-                    raise
-
-    Compilation.program = program
+    time.monotonic = time.process_time
 
 
 def fitted(name: str, ones, shown, options):
