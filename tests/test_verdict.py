@@ -720,6 +720,9 @@ def test_the_verdict_says_where_the_time_was_up(taken, planned, drawn, note, sai
     found = with_short_warmup(Verdict(figures), planned, drawn)
     assert found.notes[0].startswith(note) and said in found.predictions.said
     assert found.status == "unreliable"
+    # Of what did not draw there is nothing to resume.
+    assert ("--resume" in str(found)) is (taken + drawn > 0)
+    assert ("--overwrite" in str(found)) is (taken + drawn == 0)
 
 
 @pytest.mark.parametrize(("empty", "said"), [(0, "allow more factors (rank, --rank)"), (1, "")])

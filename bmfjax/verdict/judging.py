@@ -24,6 +24,7 @@ from bmfjax.verdict.figures import FACTOR_NAMES, NAN, Figures
 from bmfjax.verdict.part import WIDE, unfinished
 from bmfjax.verdict.record import Verdict, agrees, has_wrong_spread
 from bmfjax.verdict.remedies import (
+    AGAIN,
     FOUR_CHAINS,
     RESUME,
     UNKNOWN,
@@ -99,10 +100,13 @@ def with_short_warmup(judged: Verdict, planned: int, drawn: int) -> Verdict:
         f"the time was up after {after}, so that the draws tell where the chains were and not the "
         "posterior"
     )
-    if taken == drawn == 0:
+    is_start = taken == drawn == 0
+    if is_start:
         why = "the time was up before the sampler drew, so that the draws repeat where chains began"
     found = judged.changed(planned_warmup=planned, converged=False)
-    return dataclasses.replace(found, notes=(why,), remedies={"chains": RESUME})
+    return dataclasses.replace(
+        found, notes=(why,), remedies={"chains": AGAIN if is_start else RESUME}
+    )
 
 
 def _mode(drawn) -> int:

@@ -81,6 +81,8 @@ LEAST_DRAWS = 250
 UNTIL_AGREED = "leave num_samples out (--samples auto), so that chains run until they agree"
 UNTIL_ALL = "leave until out (--until all), so that chains run until factors agree, too"
 FOUR_CHAINS = "fit with num_chains=4 (--chains 4)"
+#: Where nothing was drawn, which leaves nothing to resume.
+AGAIN = "fit again with more time, max_time=SECONDS (--overwrite --max-time SECONDS)"
 RESUME = (
     "give it more time, max_time=SECONDS; with checkpoint= also resume=True (--resume --max-time "
     "SECONDS)"
