@@ -2,7 +2,9 @@
 
 A section without a link to a record, or to a question of the benchmarks, has no figure but bounds
 of rules, widths of intervals and versions. In one with links, every decimal of three digits or more
-is a figure of one of these records, in its unit or another.
+is a figure of one of these records, or of one in another unit where a unit stands behind it, at the
+head of its table or right before that. Of records of many numbers this says little: these have a
+page that is made from them, as `test_large_records_have_a_page_that_is_made` holds.
 """
 
 import re
@@ -35,13 +37,14 @@ NOT_MEASURED = {
     ("report.md", "Does the model fit?"): {"60 %", "95 %"},
     ("report.md", "The verdict"): {"99 %", "95 %", "5 %", "0.025", "0.05", "0.002 nats"},
 }
-#: In the answers: bounds, what is published, and what is computed from a record.
+#: In the answers: bounds, what is published or computed from a record, and numbers of figures.
 NOT_IN_RECORD = {
     "logistic_recall": {"0.398"}, "long_matrix": {"1.01"}, "movielens": {"0.845"},
     "mushroom": {"1.01"}, "ormachine_figures": {"14.9"},
     "ormachine_starts": {"103.2", "103.5", "108.3", "96.4"},
     "planted_features": {"0.912", "0.949", "95.3", "97.9", "98.9"},
-    "pmf_calibration": {"89.6"},
+    "panpal_pull": {"2.16"}, "pmf_calibration": {"89.6"}, "scaling": {"1.05"},
+    "thesis_figures": {"4.12"},
 }  # fmt: skip
 _UNIT = r"(?:ms|s|seconds|minutes|hours|GB|MB|times|nats)\b|%"
 _FIGURE = re.compile(
@@ -51,8 +54,17 @@ _DECIMAL = re.compile(r"(?<![\w.,-])[\d,]*\d\.\d+(?![\d.]*\w)")
 _RECORD = re.compile(r"benchmarks/results/([\w-]+)\.json")
 _QUESTION = re.compile(r"benchmarks(?:\.md|/README\.md)#([\w-]+)")
 _PAGE = re.compile(r"(?:measured|from-the-papers|panel|benchmarks)\.md")
-#: From the unit of a record to that of a page: per cent, milli, minutes, and bytes.
-SCALES = (1.0, 1e2, 1e3, 1e-3, 1e-6, 1e-9, 1.0 / 60.0, 1.0 / 1024.0)
+#: From the unit of a record to that of a page: shares, seconds or milliseconds, bytes or MB.
+SCALES = {
+    "%": (1e2,), "per cent": (1e2,), "ms": (1e3,), "s": (1e-3,), "seconds": (1e-3,),
+    "minutes": (1 / 60,), "hours": (1 / 3600,), "MB": (1e-6, 2.0**-20, 2.0**-10),
+    "GB": (1e-9, 1e-3, 2.0**-30, 2.0**-10), "billion": (1e-9,),
+}  # fmt: skip
+_UNITS = "|".join(rf"{unit}(?!\w)" for unit in SCALES)
+#: What follows a figure: an error, or more figures of the same unit, and the unit.
+_BEHIND = re.compile(rf"(?:,? (?:±|to|and|or|beside)? ?[\d,.]*\d(?= ))*[\s-]*({_UNITS})")
+#: Numbers above which nearly any decimal is near one.
+MANY = 500
 
 
 def sections(text: str):
@@ -108,6 +120,20 @@ def unmeasured(page: str, text: str) -> list[str]:
     return found
 
 
+def decimals(section: str):
+    """Yield decimals with the units that they may have."""
+    before = ""
+    for block in re.split(r"\n\s*\n", section):
+        lines = block.strip().splitlines()
+        is_table = bool(lines) and lines[0].startswith("|")
+        head = f"{before} {lines[0]}" if is_table else ""
+        units = set(re.findall(rf"(?<!\w)(?:{_UNITS})", head))
+        for found in _DECIMAL.finditer(block):
+            behind = _BEHIND.match(re.sub(r"\s+", " ", block[found.end() :]))
+            yield found[0], units | ({behind[1]} if behind else set())
+        before = block
+
+
 def unrecorded(text: str, answers: dict[str, list[str]], records) -> list[str]:
     """Return decimals of sections that are in none of the records which these link."""
     found = []
@@ -117,10 +143,11 @@ def unrecorded(text: str, answers: dict[str, list[str]], records) -> list[str]:
             linked |= set(answers.get(place.replace("-s-", "s-"), answers.get(place, ())))
         known = np.unique([n for name in linked for n in numbers(records[name]["figures"])])
         known = known[known < 1e15]
-        for decimal in _DECIMAL.findall(without_targets(section)) if linked else ():
+        for decimal, units in decimals(without_targets(section)) if linked else ():
             value, digits = float(decimal.replace(",", "")), len(decimal.partition(".")[2])
+            scales = {1.0}.union(*(SCALES[unit] for unit in units))
             near = [
-                np.abs(known * scale - value).min() <= 0.500001 / 10**digits for scale in SCALES
+                np.abs(known * scale - value).min() <= 0.500001 / 10**digits for scale in scales
             ]
             if len(re.sub(r"\D", "", decimal).lstrip("0")) >= 3 and not any(near):
                 found.append(f"{title}: {decimal}")
@@ -154,4 +181,17 @@ def test_a_figure_without_a_record_is_seen(answers):
     linked = text.replace("A sweep", "[A sweep](../benchmarks/results/speed.json)")
     assert unmeasured("page.md", linked) == []
     assert unrecorded(linked, answers, record) == ["Speed: 0.123"]
-    assert unrecorded(linked.replace("0.123", "12.34 or 85.1"), answers, record) == []
+    assert unrecorded(linked.replace("0.123 of", "12.34 or 85.1 ms of"), answers, record) == []
+    # In milliseconds or per cent, and not without a unit.
+    assert unrecorded(linked.replace("0.123", "85.1"), answers, record) == ["Speed: 85.1"]
+    assert unrecorded(linked.replace("0.123", "8.51 %"), answers, record) == []
+    table = "# A\n[A](benchmarks/results/speed.json)\n\n| time, ms |\n| --- |\n| 85.1 |"
+    assert unrecorded(table, answers, record) == []
+    assert unrecorded(table.replace(", ms", ""), answers, record) == ["A: 85.1"]
+
+
+def test_large_records_have_a_page_that_is_made():
+    every = [page for n, m in pages.every().items() for page in pages.pages_of(n, m)]
+    for name, record in pages.read_records(pages.RESULTS).items():
+        if len(list(numbers(record["figures"]))) > MANY:
+            assert any(page.shows(name) for page in every), name
