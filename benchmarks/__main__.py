@@ -81,7 +81,8 @@ def main() -> None:
     else:
         for name, path in pages.scripts().items():
             asked = ast.get_docstring(ast.parse(path.read_text())).partition("\n")[0]
-            print(f"{path.parent.name}/{name}: {asked}")
+            if asked.endswith("?"):  # others are parts of these
+                print(f"{path.parent.name}/{name}: {asked}")
 
 
 if __name__ == "__main__":

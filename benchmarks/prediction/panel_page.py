@@ -252,7 +252,7 @@ def _allowed(cell: dict) -> str:
 def ratings_table(sets: dict) -> str:
     """Return a table of the models of ratings."""
     rows = [
-        [NAMES.get(name, name), label(model), number(cell["rmse"], 3),
+        [NAMES.get(name, name), label(model) + mark(cell), number(cell["rmse"], 3),
          number(cell["log_score"], 3), number(100 * cell["coverage"], 1),
          number(cell["width"], 2), number(cell["cpu_seconds"], 0), number(cell.get("peak_mb")),
          cell.get("verdict", "").split(",")[0].split(":")[0]]
@@ -285,8 +285,8 @@ EXPLAINED = (
     "all compilation and the choice of settings. MB: the most of any process."
 )
 RULE = (
-    "All are tuned by the same nested rule: fits find their number of factors by themselves, and "
-    "all other settings were chosen by a tenth of what is shown, without the hidden entries. "
+    "Fits of bmfjax find their number of factors by themselves. All other settings, and the number "
+    "of the others, were chosen by a tenth of what is shown, without the hidden entries. "
     "Priors and starts of the features were chosen by trying Bob Ross, and some of votes, zoo and "
     "animals, on the same hidden entries."
 )
@@ -413,17 +413,23 @@ def kinds_table(sets: dict) -> str:
     return table(header, rows)
 
 
+def ran(sets: dict) -> list[str]:
+    """Return the models of bmfjax that have a score which is not of a start."""
+    models = models_of(sets, SETS, finished)
+    return [m for m in models if any(is_fit(sets[n].get(m, {})) for n in SETS if n in sets)]
+
+
 def default_sentence(sets: dict) -> str:
     """Return what the panel says of the default model."""
     others = [model for model in models_of(sets, SETS, finished) if model in TUNED]
     lines = []
     for model in (SIGNED, POSITIVE):
         told = [
-            f"{label(other)} on {k} of {n}"
+            f"{label(other)} ({k} of {n})"
             for other in others
             for k, n in (against(sets, model, other),)
         ]
-        lines.append(f"`{model}` is as good as or better than {', '.join(told)}.")
+        lines.append(f"`{model}` is as good as or better than: {'; '.join(told)}.")
     names = [n for n in complete(sets) if SIGNED in finished(sets[n])]
     first = [n for n in names if best_of(sets[n], True)[0] == SIGNED]
     rest = [
@@ -434,10 +440,11 @@ def default_sentence(sets: dict) -> str:
         for model, cell in (found,)
     ]  # fmt: skip
     if rest:
-        lines.insert(0, f"Another is better on {', '.join(rest)}.")
+        lines.insert(0, f"Another is better on {'; '.join(rest)}.")
     return (
-        f"The default, `features` with weights of both signs, is the best model of bmfjax on "
-        f"{len(first)} of {len(names)} matrices. " + " ".join(lines)
+        f"The default, `features` with weights of both signs, is the best on {len(first)} of "
+        f"{len(names)} matrices of the models of bmfjax that left their warm-up "
+        f"({'; '.join(ran(sets))}). " + " ".join(lines)
     )
 
 
@@ -449,7 +456,8 @@ def section(sets: dict) -> str:
         f"{sum(n in sets for n in SETS)} real matrices a tenth of the entries was hidden. [The "
         "panel](panel.md) has all models, costs and verdicts. The gain is the mean log probability "
         "of a hidden entry (nats), less that of tuned latent classes; CPU s are of a matrix, with "
-        "all compilation:",
+        f"all compilation. Of bmfjax these left their warm-up there: {'; '.join(ran(sets))}. For "
+        "tiles, and for models that are not among these, the table above holds:",
         kinds_table(sets),
         "Take the first where you need factors, intervals and a verdict. Where you need nothing "
         "but predicted entries, in seconds, the best other may do.",
@@ -466,8 +474,9 @@ def page_of(sets: dict) -> str:
         "# Which model predicts best?",
         "A tenth of the entries of "
         f"{sum(n in sets for n in SETS)} real matrices of ones and zeros was hidden, and a part of "
-        f"{sum(n in sets for n in RATED)} sets of ratings. Each model gave each hidden entry a "
-        "probability, or an interval. `python benchmarks/prediction/panel_page.py` makes this page "
+        f"{sum(n in sets for n in RATED)} sets of ratings. A model gives each hidden entry a "
+        "probability, or an interval; what was not reached is told below. "
+        "`python benchmarks/prediction/panel_page.py` makes this page "
         "of {download}`the record <../benchmarks/results/panel.json>`; [the "
         "tables](benchmarks.md) say how it was made.",
         "![Mean gain over latent classes against processor seconds, a point for each "
@@ -509,7 +518,8 @@ def page_of(sets: dict) -> str:
             "## Ratings",
             "MovieLens 100K has the first of its publisher's five folds hidden, the others a "
             "tenth. Errors and widths of 90 % intervals are in the unit of the publisher: stars, "
-            "and points from -10 to 10 of jokes.",
+            "and points from -10 to 10 of jokes. Fits with † or ‡ had about 20 processor seconds "
+            "and say that they are not done; [the page on ratings](ratings.md) has some that are.",
             ratings_table(sets),
         ]
     return "\n\n".join(map(wrapped, blocks)) + "\n"
