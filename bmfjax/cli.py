@@ -1158,7 +1158,7 @@ def _tell(result, output) -> None:
     if hasattr(result, "modes") and result.figures.chains_differ:
         _tell_modes(result.modes)
     _say(str(result.verdict))
-    if result._can_be_checked and not result.figures.is_of_starts:
+    if result._can_be_checked and not result.verdict.is_of_starts:
         # What to fit instead may stand in the verdict already.
         other = result._other_model
         advice = f" Next, {other}." if other and other in result.verdict.remedy else ""
@@ -1205,7 +1205,7 @@ def _end(result, missing, output, again, required=None) -> int:
     why = "the time was up (--max-time)" if timed_out else "interrupted"
     more = f"; to continue: {again}" if again else ""
     how_far = f"after {reached}; the results in {output} are from these"
-    if result.figures.is_of_starts:
+    if result.verdict.is_of_starts:
         how_far = f"before the sampler drew; the results in {output} are where chains began"
     _say_error(f"{why} {how_far}{more}")
     return code if timed_out else INTERRUPTED
@@ -1216,7 +1216,7 @@ def _sampled(result) -> str:
     if result._is_variational or result.sampler == "smc":
         return ""
     chains, figures = result._num_chains, result.figures
-    if figures.is_of_starts:
+    if result.verdict.is_of_starts:
         return f"{chains} start{'s' * (chains > 1)}, and no draws"
     kept = figures.thinning
     return (

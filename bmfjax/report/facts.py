@@ -67,7 +67,7 @@ def draws(fit) -> Iterator[Fact]:
     if fit.figures.log_evidence is not None:
         yield from _particles(fit, kept)
         return
-    if fit.figures.is_of_starts:
+    if fit.verdict.is_of_starts:
         yield Fact("Starts", f"{fit._num_chains}", "of chains that drew nothing")
         return
     yield Fact(

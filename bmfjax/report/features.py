@@ -35,7 +35,7 @@ def common(fit) -> Section:
     chance = expit(effect.mean((0, 1), dtype=float))
     ends = expit(np.quantile(effect, (0.05, 0.95), axis=(0, 1)))
     order = np.argsort(-chance, kind="stable")[: FIRST_COLUMNS + MORE_COLUMNS]
-    drew = not fit.figures.is_of_starts
+    drew = not fit.verdict.is_of_starts
     bars = [
         Bar(
             fit.data.column_names[j],
@@ -67,7 +67,7 @@ def common(fit) -> Section:
 def _spread_of_rows(fit) -> str:
     if "row_scale" not in fit.other_draws:
         return "Rows have no effects of their own."
-    if fit.figures.is_of_starts:
+    if fit.verdict.is_of_starts:
         return ""
     scale = fit.other_draws["row_scale"]
     low, high = np.quantile(scale, (0.05, 0.95))

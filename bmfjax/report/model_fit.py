@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def model_section(fit) -> Section | None:
     """Show what the model explains, and where data of its own differ from the data."""
-    if not fit._can_be_checked or fit.figures.is_of_starts:
+    if not fit._can_be_checked or fit.verdict.is_of_starts:
         return None
     found = fit.check()
     statistics = found.statistics.drop(columns="worst").astype(float)

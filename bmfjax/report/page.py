@@ -71,7 +71,7 @@ def render(fit) -> str:
     after = 1 + (number_section in page.sections)
     makers = [*page.sections[:after], model_section, *page.sections[after:]]
     sections = [make(fit) for make in makers]
-    of_starts = fit.figures.is_of_starts
+    of_starts = fit.verdict.is_of_starts
     drawn = {"draws": "none: starts"} if of_starts else {"thinning": fit.figures.thinning}
     return template("page.html").render(
         mark=PAGE_MARK,

@@ -49,7 +49,7 @@ class Section(NamedTuple):
 
 
 def _stopped_sampling(fit) -> str:
-    if fit.figures.is_of_starts:
+    if fit.verdict.is_of_starts:
         return "The time was up before the sampler drew; this page shows where chains began."
     planned = fit.settings["num_samples"]
     of = "" if planned == "auto" else f" of {int(planned):,}"

@@ -200,11 +200,6 @@ class Figures:
         return bool(self.shared_starts or self.given_start)
 
     @property
-    def is_of_starts(self) -> bool:
-        """Whether the time was up before the sampler drew, so that draws repeat the starts."""
-        return self.planned_warmup is not None and self.num_warmup == 0
-
-    @property
     def chains_differ(self) -> bool:
         """Whether chains differ in what they say, so that there may be modes to look at."""
         return not self.converged or bool(self.factors_of_most)

@@ -146,6 +146,13 @@ class Verdict:
         return tuple(part.said for part in self.parts)
 
     @property
+    def is_of_starts(self) -> bool:
+        """Whether the time was up before the sampler drew, so that draws repeat the starts."""
+        # A mode and a mixture have no warm-up, however far the run came.
+        cut = self.figures.planned_warmup is not None and self.figures.num_warmup == 0
+        return cut and not self.scope
+
+    @property
     def remedy(self) -> str:
         """What to try next; empty where nothing is wrong."""
         found = [part.remedy for part in self.parts if part.remedy]
@@ -155,7 +162,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """What holds and what does not, in at most 40 words."""
+        """What holds and what does not, in at most 42 words."""
         said = f"{self.opening}: {'; '.join(self.reasons)}."
         return f"{self.predictions.lead} {said}".lstrip()
 
