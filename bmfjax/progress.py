@@ -85,7 +85,8 @@ def status_line(enabled: bool = True) -> Iterator[None]:
     # Without ipywidgets a notebook has no display that changes, only a warning.
     widgets = importlib.util.find_spec("ipywidgets") is not None
     console = Console(file=_Lasting(sys.stderr), force_jupyter=None if widgets else False)
-    changes = console.is_jupyter or console.is_interactive
+    # The kernel of a notebook asks for colours, whereupon Rich takes its stream for a terminal.
+    changes = console.is_jupyter or (console.is_interactive and console.file.isatty())
     try:
         with (_changing if changes else _plain)(status, console):
             yield

@@ -31,9 +31,9 @@ class Ticks:
 
     def tick(self):
         """Let one waiting pass, and return at the next."""
-        self.waits.acquire()
+        assert self.waits.acquire(timeout=10), "no line is to come"
         self.passed.release()
-        self.waits.acquire()
+        assert self.waits.acquire(timeout=10), "the line does not come"
         self.waits.release()
 
 
@@ -87,6 +87,7 @@ def test_an_inner_line_is_shown_by_the_outer_one_with_its_work(lines):
 @pytest.mark.parametrize("enabled", [True, False])
 def test_a_terminal_of_80_columns_has_one_line_that_goes(monkeypatch, enabled):
     stream = io.StringIO()
+    stream.isatty = lambda: True
     made = {"file": stream, "force_terminal": True, "width": 80, "_environ": {"TERM": "xterm"}}
     monkeypatch.setattr(progress, "Console", lambda **_: Console(**made))
     with status_line(enabled):
@@ -103,6 +104,8 @@ def test_a_terminal_of_80_columns_has_one_line_that_goes(monkeypatch, enabled):
 
 def test_a_notebook_without_ipywidgets_has_lines_and_no_warning(lines, monkeypatch):
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-color"}.items():  # by its kernel
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(progress.importlib.util, "find_spec", lambda name: None)
     with status_line():
         say("reading the data")
