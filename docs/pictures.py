@@ -364,27 +364,26 @@ def devices():
 
 
 def phases():
-    """Draw what a first and a later run of the votes spend their seconds on."""
+    """Draw what a first and a later run of the votes take beside their sampling."""
     runs = record("first_answer")["cases"]["house-votes"]
     words = {
-        "import": "import", "compile": "compile", "start": "start", "sample": "sample",
-        "after": "verdict and report",
+        "import": "import", "compile": "compile", "start": "starts", "after": "verdict and report",
     }  # fmt: skip
     figure = style.new_figure(8.0, 1.9)
     axes = figure.add_subplot()
     for k, run in enumerate(("cold", "warm")):
         left = 0.0
         for (phase, word), colour in zip(words.items(), style.COLOURS, strict=False):
-            seconds = runs[run]["phases"][phase]["wall"]
+            seconds = runs[run]["phases"][phase]["cpu"]
             axes.barh(k, seconds, 0.6, left, color=colour, label=word if k == 0 else None)
             left += seconds
-        axes.text(left + 0.1, k, f"{left:.1f} s", va="center", fontsize=9)
-    axes.set_xlim(0, 11.5)
+        axes.text(left, k, f" {left:.1f} s", va="center", fontsize=9)
+    axes.margins(x=0.1)
     axes.set_yticks([0, 1], ["first run", "later runs"])
     axes.invert_yaxis()
-    style.axis_label(axes, "seconds")
+    style.axis_label(axes, "processor seconds beside sampling")
     style.tidy(axes, "x")
-    figure.legend(loc="outside upper center", ncols=5, fontsize=9, frameon=False)
+    figure.legend(loc="outside upper center", ncols=4, fontsize=9, frameon=False)
     return figure
 
 
