@@ -65,7 +65,8 @@ def assert_same(merged, one):
     """Every draw and trace, and of a fit every figure and the verdict; only the seconds differ."""
     assert merged.settings == one.settings
     for name in one.trace:
-        np.testing.assert_array_equal(merged.trace[name], one.trace[name])
+        # Two chains are another program than one, and may add up in another order.
+        np.testing.assert_allclose(merged.trace[name], one.trace[name], rtol=1e-6)
     if not isinstance(one, bmfjax.Fit):
         np.testing.assert_array_equal(merged.usage, one.usage)
         return
