@@ -460,6 +460,7 @@ def test_a_command_that_continues_is_named_where_there_is_one(tmp_path, capsys):
         figures=Figures(complete=False, timed_out=True, num_draws=3),
         settings={"num_samples": 30},
         _is_variational=False,
+        verdict=types.SimpleNamespace(is_of_starts=False),
     )
     for again in ("bmfjax fit --resume", ""):
         assert cli._end(result, [], tmp_path, again) == 0
