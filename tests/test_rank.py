@@ -250,8 +250,15 @@ def set_clock(monkeypatch, monotonic):
 
 def test_no_more_factors_follow_where_no_time_is_left(few_looks, monkeypatch):
     """The start took 50 s by this clock, and hardly any of the others are gone."""
-    readings = itertools.chain([0.0] * 3, itertools.count(50.0, 1e-3))
-    set_clock(monkeypatch, lambda: next(readings))
+    now, ready = itertools.count(0.0, 1e-3), sampling._ready
+
+    def slow(chains):
+        nonlocal now
+        now = itertools.count(50.0, 1e-3)
+        return ready(chains)
+
+    set_clock(monkeypatch, lambda: next(now))
+    monkeypatch.setattr(sampling, "_ready", slow)
     found = grown(max_time=90.0)
     assert found.rank == 2 and found.complete and found.cramped and not found.timed_out
 

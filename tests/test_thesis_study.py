@@ -4,6 +4,7 @@ drawn."""
 import importlib
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ import bmfjax
 
 
 @pytest.fixture
-def study():
+def study(monkeypatch):
+    # Workers have no name of a script, which records give as their command.
+    monkeypatch.setattr(sys, "argv", ["benchmarks/papers/thesis.py"])
     return importlib.import_module("benchmarks.papers.thesis")
 
 

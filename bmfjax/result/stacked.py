@@ -83,7 +83,7 @@ def draws_by_weight(weights, kept: int) -> tuple[np.ndarray, np.ndarray]:
 
     Examples
     --------
-    >>> chains, draws = parts_of([0.74, 0.26, 0.0], 100)
+    >>> chains, draws = draws_by_weight([0.74, 0.26, 0.0], 100)
     >>> np.bincount(chains, minlength=3).tolist(), draws.shape
     ([15, 5, 0], (20, 6))
     """

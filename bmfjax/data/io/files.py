@@ -269,7 +269,7 @@ def check_folder(folder):
 def thresholded(values, binarize):
     """Return 1 where an entry of `values` exceeds the threshold, else 0; missing stays missing.
 
-    >>> threshold(np.array([[3.0, 0.5, np.nan]]), 1.0)
+    >>> thresholded(np.array([[3.0, 0.5, np.nan]]), 1.0)
     array([[ 1.,  0., nan]])
     """
     if binarize is None:
