@@ -97,6 +97,11 @@ def commit_of() -> str:
     return commit + (" with changes" if dirty else "")
 
 
+def figures_of(paths) -> list[dict]:
+    """Return the figures of records, or of parts of one that several processes have made."""
+    return [json.loads(Path(path).read_text())["figures"] for path in paths]
+
+
 def _command() -> str:
     """As typed, but for where the record went, where files lie and what the record says anyway."""
     words = sys.argv[1:]

@@ -104,6 +104,22 @@ def test_a_run_goes_on_where_the_last_stopped(panel, monkeypatch):
     assert len(panel.scored) == 4
 
 
+def test_cells_of_parts_are_taken_over(panel, tmp_path):
+    """But for those that ended without a score where the record has one."""
+    some = ("--models", "column means", "--commit", "abc1234")
+    before = panel.run(*some)
+    (tmp_path / "panel.json").rename(tmp_path / "part.json")
+    panel.run("--models", "nmf", "--commit", "abc1234")
+    part = json.loads((tmp_path / "part.json").read_text())
+    part["figures"]["sets"]["zoo"]["nmf"] = {"stopped": "a reason"}
+    (tmp_path / "part.json").write_text(json.dumps(part))
+    joined = panel.run("--join", str(tmp_path / "part.json"))
+    assert {name: of["column means"] for name, of in joined.items()} == {
+        name: of["column means"] for name, of in before.items()
+    }
+    assert "log_score" in joined["zoo"]["nmf"]
+
+
 def test_a_failure_takes_nothing_from_the_record(panel, monkeypatch):
     some = ("--models", "column means", "--commit", "abc1234")
     before = panel.run(*some)

@@ -6,6 +6,7 @@ import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import stale
@@ -99,3 +100,23 @@ def test_what_no_script_or_record_is_called_is_refused(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--run", "nothing"])
     with pytest.raises(SystemExit, match="no script or record is called nothing"):
         runpy.run_path(str(BENCHMARKS), run_name="__main__")
+
+
+def test_parts_of_whole_rows_are_mixed_as_draws_of_all_fits_are():
+    from benchmarks.prediction.whole_rows import mixtures
+
+    one, two = [[-1.0, -2.0], [-3.0, -1.5]], [[-2.0, -5.0], [-1.0, -4.0]]
+    runs = [{"set": "nltcs", "rank": 8, "scores": scores} for scores in (one, two)]
+    alone = {"set": "nltcs", "rank": 10, "scores": one}
+    (found,) = mixtures([*runs, alone])
+    assert (found["rank"], found["fits"]) == (8, 2)
+    for name, parts in zip(("validation", "test"), zip(one, two, strict=True), strict=True):
+        expected = np.log(np.exp(parts).mean(0)).mean()
+        assert found[name][0] == pytest.approx(expected, abs=1e-4)
+
+
+def test_parts_of_planted_features_are_joined_by_kind_and_seed():
+    from benchmarks.rank.planted_features import joined
+
+    parts = [{"runs": {"tiles": [{"seed": 3}]}}, {"runs": {"tiles": [{"seed": 1}], "positive": []}}]
+    assert joined(parts) == {"tiles": [{"seed": 1}, {"seed": 3}]}

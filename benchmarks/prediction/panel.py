@@ -22,6 +22,8 @@ out.
     python benchmarks/prediction/panel.py --data FOLDER
     python benchmarks/prediction/panel.py --data FOLDER --max-cpu 45 --most-cpu 300
     python benchmarks/prediction/panel.py --data FOLDER --sets zoo --models "latent classes" nmf
+    python benchmarks/prediction/panel.py --data FOLDER --sets zoo --part zoo
+    python benchmarks/prediction/panel.py --join results/zoo.json
 """
 
 from __future__ import annotations
@@ -214,7 +216,7 @@ def main() -> None:
     """Score all models on all sets."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     every, names = list(dict.fromkeys((*MODELS, *RATINGS_MODELS))), [*SETS, *RATED]
-    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
+    parser.add_argument("--data", type=Path, help="folder of the sets")
     parser.add_argument("--sets", nargs="+", choices=names, default=names)
     parser.add_argument("--models", nargs="+", choices=every, default=every)
     parser.add_argument(
@@ -225,6 +227,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the fits")
     parser.add_argument("--again", action="store_true", help="also what the record holds")
     parser.add_argument("--fits", type=Path, help="folder in which fits are saved")
+    parser.add_argument("--part", default="panel", help="name of the file")
+    parser.add_argument("--join", nargs="+", type=Path, help="parts whose cells to take over")
     parser.add_argument("--commit", help="of the code, where there is no repository to ask")
     parser.add_argument("--one", nargs=2, metavar=("SET", "MODEL"), help=argparse.SUPPRESS)
     parser.add_argument("--found", type=Path, help=argparse.SUPPRESS)
@@ -234,9 +238,19 @@ def main() -> None:
         one(options)
         return
     from benchmarks.pages import RESULTS
-    from benchmarks.record import commit_of, versions_of, write_record
+    from benchmarks.record import commit_of, figures_of, versions_of, write_record
 
-    record = (options.output or RESULTS) / "panel.json"
+    record = (options.output or RESULTS) / f"{options.part}.json"
+    if options.join:
+        with locked(record) as sets:
+            for part in figures_of(options.join):
+                for name, found in part["sets"].items():
+                    held = sets.setdefault(name, {})
+                    held |= {n: c for n, c in found.items() if "log_score" in c or n not in held}
+            write_record(options.part, {"sets": sets}, options.output, commit=options.commit)
+        return
+    if options.data is None:
+        parser.error("give the folder of the sets, --data")
     for name, model in cells(options):
         spent = os.times()
         if spent.children_user + spent.children_system > options.most_cpu:
@@ -259,7 +273,7 @@ def main() -> None:
         with locked(record) as sets:  # with what another run found meanwhile
             if "log_score" in found or "log_score" not in sets.get(name, {}).get(model, {}):
                 sets.setdefault(name, {})[model] = found
-            write_record("panel", {"sets": sets}, options.output, commit=options.commit)
+            write_record(options.part, {"sets": sets}, options.output, commit=options.commit)
 
 
 if __name__ == "__main__":

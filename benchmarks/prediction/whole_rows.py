@@ -5,16 +5,21 @@ all test rows of the log probability of the whole row, with memberships and row 
 of the mixture of draws of all chains. The rank is the one with the most probable validation rows.
 Published is ID-SPN on NLTCS: Rooshenas and Lowd (2014), table 2.
 
-A fit is a part of the record: what this holds already is not fitted again.
+A fit is a part of the record: what this holds already is not fitted again. Fits may be made side by
+side, each in a file of its own name, and joined; then the mixture of the draws of fits that differ
+by their seeds alone is told, too.
 
     python benchmarks/prediction/whole_rows.py --folder FOLDER
     python benchmarks/prediction/whole_rows.py --folder FOLDER --sets nltcs --ranks 8
+    python benchmarks/prediction/whole_rows.py --folder FOLDER --sets nltcs --ranks 8 --seed 1 \\
+        --part nltcs-8-1
+    python benchmarks/prediction/whole_rows.py --join results/nltcs-*.json
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -30,35 +35,59 @@ from benchmarks.device import parse
 from benchmarks.form import Records, figures, number, page, table, with_error
 from benchmarks.pages import RESULTS
 from benchmarks.prediction.row_completion import SET_NAMES, mean_and_error, read_split
-from benchmarks.record import commit_of, write_record
+from benchmarks.record import commit_of, figures_of, write_record
 
 #: Ranks of each set.
 RANKS = {"nltcs": (6, 8), "baudio": (8,), "jester": (8,)}
 #: ID-SPN, where the figure has been checked, and the logistic model of `row_completion`.
 PUBLISHED = {"nltcs": -6.02}
 EARLIER = {"nltcs": -6.059, "baudio": -39.169, "jester": -51.722}
-CHAINS = 2
 
 
 def of_fit(name: str, rank: int, options) -> dict:
     """Fit the training rows, and score validation and test rows."""
     train, *others = read_split(options.folder, name)
     began = time.process_time()
+    limit = {} if options.max_time is None else {"max_time": options.max_time}
     fit = bmfjax.fit(
-        BinaryMatrix(train), bmfjax.Features(rank), num_chains=CHAINS, seed=options.seed,
-        num_warmup=options.warmup, num_samples=options.samples, progress=False,
+        BinaryMatrix(train), bmfjax.Features(rank), num_chains=options.chains, seed=options.seed,
+        num_warmup=options.warmup, num_samples=options.samples, progress=False, **limit,
     )  # fmt: skip
     spent = time.process_time() - began
-    valid, test = (fit.score_rows(rows, num_draws=options.draws) for rows in others)
+    valid, test = (scores(fit, rows, options.draws) for rows in others)
     return {
         "set": name, "rank": rank, "seed": options.seed, "rows": [len(train), *map(len, others)],
-        "columns": train.shape[1], "num_warmup": options.warmup, "num_samples": options.samples,
+        "columns": train.shape[1], "chains": options.chains, "num_warmup": options.warmup,
+        "num_samples": int(fit.basis_draws.shape[1]),
         "draws": options.draws, "validation": mean_and_error(valid), "test": mean_and_error(test),
         "features": round(float((fit.basis_draws != 0).any(2).sum(2).mean()), 1),
         "row_scale": round(float(np.mean(fit.other_draws["row_scale"])), 2),
         "fit_cpu_seconds": round(spent, 1),
-        "cpu_seconds": round(time.process_time() - began, 1), "commit": commit_of(),
+        "cpu_seconds": round(time.process_time() - began, 1),
+        "commit": options.commit or commit_of(),
+        "scores": [np.round(part, 4).tolist() for part in (valid, test)],
     }  # fmt: skip
+
+
+def scores(fit, rows, draws: int) -> np.ndarray:
+    """Return the log probability of each row; of rows that are alike it is found once."""
+    different, which = np.unique(rows, axis=0, return_inverse=True)
+    return fit.score_rows(different, num_draws=draws)[np.ravel(which)]
+
+
+def mixtures(runs: list[dict]) -> list[dict]:
+    """Return what the draws of all fits of a set and rank say together."""
+    found = []
+    for (name, rank), of in itertools.groupby(runs, lambda run: (run["set"], run["rank"])):
+        parts = list(zip(*(run["scores"] for run in of), strict=True))
+        if parts and len(parts[0]) > 1:
+            mixed = [np.logaddexp.reduce(part, 0) - np.log(len(part)) for part in parts]
+            valid, test = map(mean_and_error, mixed)
+            found.append(
+                {"set": name, "rank": rank, "fits": len(parts[0]), "validation": valid,
+                 "test": test}
+            )  # fmt: skip
+    return found
 
 
 ANSWER = """
@@ -84,44 +113,74 @@ def tables(records: Records):
         "rank. Features are those that a draw has, on average; the scale is that of row effects."
     )
     yield table(
-        ["set", "rank", "features", "scale", "validation", "chosen", "test", "ID-SPN", "logistic",
-         "sweeps of each chain", "processor seconds"],
+        ["set", "rank", "seed", "features", "scale", "validation", "chosen", "test", "ID-SPN",
+         "logistic", "chains", "sweeps of each", "processor seconds"],
         [
-            [SET_NAMES[r["set"]], r["rank"], number(r["features"], 1), number(r["row_scale"], 2),
+            [SET_NAMES[r["set"]], r["rank"], r["seed"], number(r["features"], 1),
+             number(r["row_scale"], 2),
              with_error(*r["validation"], 3),
              "yes" if r["validation"][0] == best[r["set"]] else "", with_error(*r["test"], 3),
              number(found["published"].get(r["set"]), 2), number(found["logistic"][r["set"]], 3),
-             r["num_warmup"] + r["num_samples"], number(r["cpu_seconds"], 0)]
+             r.get("chains") or found["chains"], r["num_warmup"] + r["num_samples"], number(r["cpu_seconds"], 0)]
             for r in runs
         ],
     )  # fmt: skip
+    if together := found.get("mixtures"):
+        yield "The mixture of the draws of fits that differ by their seeds alone:"
+        yield table(
+            ["set", "rank", "fits", "validation", "test"],
+            [
+                [SET_NAMES[m["set"]], m["rank"], m["fits"], with_error(*m["validation"], 3),
+                 with_error(*m["test"], 3)]
+                for m in together
+            ],
+        )  # fmt: skip
 
 
 def main() -> None:
     """Fit all sets at all ranks."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--folder", type=Path, required=True, help="of the density benchmarks")
+    parser.add_argument("--folder", type=Path, help="of the density benchmarks")
     parser.add_argument("--sets", nargs="+", choices=list(RANKS), default=list(RANKS))
     parser.add_argument("--ranks", nargs="+", type=int, help="instead of those of each set")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--chains", type=int, default=2)
     parser.add_argument("--warmup", type=int, default=300, help="sweeps")
-    parser.add_argument("--samples", type=int, default=200, help="draws of each of two chains")
+    parser.add_argument("--samples", type=int, default=200, help="draws of each chain")
+    parser.add_argument("--max-time", type=float, help="seconds of a fit; default: its own")
     parser.add_argument("--draws", type=int, default=24, help="of all chains, for every row")
+    parser.add_argument("--part", default="whole_rows", help="name of the file")
+    parser.add_argument("--join", nargs="+", type=Path, help="parts to make the record of")
+    parser.add_argument("--commit", help="of the code, where there is no repository to ask")
     parser.add_argument("--output", type=Path)
     options = parse(parser)
-    path = (options.output or RESULTS) / "whole_rows.json"
-    runs = json.loads(path.read_text())["figures"]["runs"] if path.exists() else []
+    if options.join:
+        runs = [run for figures in figures_of(options.join) for run in figures["runs"]]
+        runs.sort(key=lambda run: (list(RANKS).index(run["set"]), run["rank"], run["seed"]))
+        write(options, "whole_rows", runs, mixtures(runs))
+        return
+    if options.folder is None:
+        parser.error("give the folder of the density benchmarks, --folder")
+    path = (options.output or RESULTS) / f"{options.part}.json"
+    runs = figures_of([path])[0]["runs"] if path.exists() else []
     for name in options.sets:
         for rank in options.ranks or RANKS[name]:
             if (name, rank, options.seed) in [(r["set"], r["rank"], r["seed"]) for r in runs]:
                 continue
             runs.append(of_fit(name, rank, options))
-            print(runs[-1], flush=True)
+            print({key: v for key, v in runs[-1].items() if key != "scores"}, flush=True)
             # What has been found stays if the rest is cut off.
-            found = {
-                "chains": CHAINS, "published": PUBLISHED, "logistic": EARLIER, "runs": runs,
-            }  # fmt: skip
-            print(write_record("whole_rows", found, options.output), flush=True)
+            write(options, options.part, runs, [])
+
+
+def write(options, name: str, runs: list[dict], together: list[dict]) -> None:
+    """Write a record, or a part of it; only a part has the scores of all rows."""
+    if name == "whole_rows":
+        runs = [{key: v for key, v in run.items() if key != "scores"} for run in runs]
+    found = {
+        "published": PUBLISHED, "logistic": EARLIER, "runs": runs, "mixtures": together,
+    }  # fmt: skip
+    print(write_record(name, found, options.output, commit=options.commit), flush=True)
 
 
 if __name__ == "__main__":

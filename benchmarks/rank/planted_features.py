@@ -13,17 +13,19 @@ product with two rates, how many tiles have a kept one with a Jaccard index of c
 that is real with a probability of at least 0.9; and how many kept ones are like none. "effects"
 gives how many are kept.
 
-What a record holds already is not fitted again.
+What a record holds already is not fitted again. Parts of the record may be made side by side, each
+in a file of its own name, and joined.
 
     python benchmarks/rank/planted_features.py
     python benchmarks/rank/planted_features.py --kinds effects --runs 4
+    python benchmarks/rank/planted_features.py --kinds tiles --first 10 --runs 10 --part tiles-10
+    python benchmarks/rank/planted_features.py --join results/tiles-*.json
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import sys
 import time
 from pathlib import Path
@@ -39,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.device import parse
 from benchmarks.form import Records, number, page, percent, table
 from benchmarks.pages import RESULTS
-from benchmarks.record import commit_of, write_record
+from benchmarks.record import commit_of, figures_of, write_record
 
 SHAPE, PLANTED, RANK = (200, 60), 3, 5
 FIT = {"num_chains": 2, "num_warmup": 400, "num_samples": 300, "progress": False}
@@ -229,29 +231,45 @@ def tables(records: Records):
         )
 
 
+def joined(parts: list[dict]) -> dict:
+    """Return the runs of all parts, each kind in the order of its seeds."""
+    runs = {kind: [run for part in parts for run in part["runs"].get(kind, [])] for kind in KINDS}
+    return {kind: sorted(of, key=lambda run: run["seed"]) for kind, of in runs.items() if of}
+
+
 def main() -> None:
     """Fit the matrices of all kinds."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--runs", type=int, default=20, help="matrices of a kind")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--most-seconds", type=float, help="processor seconds after which to end")
+    parser.add_argument("--part", default="planted_features", help="name of the file")
+    parser.add_argument("--join", nargs="+", type=Path, help="parts to make the record of")
+    parser.add_argument("--commit", help="of the code, where there is no repository to ask")
     parser.add_argument("--output", type=Path)
     options = parse(parser)
-    path = (options.output or RESULTS) / "planted_features.json"
-    runs = json.loads(path.read_text())["figures"]["runs"] if path.exists() else {}
-    for seed, kind in itertools.product(range(options.runs), options.kinds):
+    path = (options.output or RESULTS) / f"{options.part}.json"
+    if options.join:
+        runs = joined(figures_of(options.join))
+        print(write_record("planted_features", {"fit": FIT, "runs": runs}, options.output))
+        return
+    runs = figures_of([path])[0]["runs"] if path.exists() else {}
+    seeds = range(options.first, options.first + options.runs)
+    for seed, kind in itertools.product(seeds, options.kinds):
         if options.most_seconds is not None and time.process_time() > options.most_seconds:
             break
         if seed in [run["seed"] for run in runs.setdefault(kind, [])]:
             continue
         began = time.process_time()
         found = KINDS[kind](seed) | {"seed": seed}
-        found["commit"] = commit_of()
+        found["commit"] = options.commit or commit_of()
         found["cpu_seconds"] = round(time.process_time() - began, 1)
         runs[kind].append(found)
         print(kind, found, flush=True)
         # What has been found stays if the rest is cut off.
-        path = write_record("planted_features", {"fit": FIT, "runs": runs}, options.output)
+        figures = {"fit": FIT, "runs": runs}
+        path = write_record(options.part, figures, options.output, commit=options.commit)
     print(path)
 
 

@@ -37,7 +37,7 @@ from bmfjax.kernels.numerics.precision import full_precision
 
 #: States of a row that are summed over, at most, for every draw: of many columns, and of few; in
 #: between so many that states times columns are `MAX_NUMBERS`.
-STATES_OF_MANY, STATES_OF_FEW, MAX_NUMBERS = 2**14, 2**17, 2**23
+STATES_OF_MANY, STATES_OF_FEW, MAX_NUMBERS = 2**14, 2**19, 2**23
 #: Nodes of a row's effect reach so many standard deviations of the prior to both sides.
 REACH = 6.0
 #: Steps of Newton's method to the mode of a row, and the longest, in prior standard deviations.
@@ -129,7 +129,8 @@ def by_states(new: BinaryMatrix, states: Iterator[States], chances: bool) -> Ite
         chance = np.empty(new.shape) if chances else None
         for block in blocks(new.num_rows, max(one.shape)):
             ones, missing = _part(new, block)
-            score = ones @ log_odds.T + (1.0 - missing) @ of_zeros.T + log_prior
+            score = ones @ log_odds.T + log_prior
+            score += (1.0 - missing) @ of_zeros.T if missing.any() else of_zeros.sum(1)
             highest = score.max(1, keepdims=True)
             weights = np.exp(score - highest)
             total = weights.sum(1)

@@ -237,7 +237,7 @@ def test_features_that_a_draw_does_not_have_cost_no_states():
     assert found.log_probability[0] == pytest.approx(np.log(exact))
     (one,) = whole_rows.feature_states(0 * basis, others, density, [0])
     np.testing.assert_allclose(one.one, np.tile(expit(columns[0]), (2, 1)))
-    with pytest.raises(InputError, match="states of 30 features; there may be 131072"):
+    with pytest.raises(InputError, match="states of 30 features; there may be 524288"):
         whole_rows.feature_states(basis + 1, others, density, [0])
     # Of two draws the later has too many, before a state is formed; with effects sooner.
     both = np.concatenate([basis, basis], 1)
@@ -252,8 +252,8 @@ def test_features_that_a_draw_does_not_have_cost_no_states():
 
 
 def test_too_many_states_and_other_models_are_refused():
-    fit = boolean_fit(rank=18)[0]
-    with pytest.raises(InputError, match="262144 states of 18 factors; there may be 131072"):
+    fit = boolean_fit(rank=20)[0]
+    with pytest.raises(InputError, match="1048576 states of 20 factors; there may be 524288"):
         fit.score_rows(ROWS)
     with pytest.raises(InputError, match="may be 16384"):
         whole_rows.check_states(2**15, 1000, "15 factors")
