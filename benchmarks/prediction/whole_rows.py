@@ -121,7 +121,8 @@ def tables(records: Records):
              with_error(*r["validation"], 3),
              "yes" if r["validation"][0] == best[r["set"]] else "", with_error(*r["test"], 3),
              number(found["published"].get(r["set"]), 2), number(found["logistic"][r["set"]], 3),
-             r.get("chains") or found["chains"], r["num_warmup"] + r["num_samples"], number(r["cpu_seconds"], 0)]
+             r.get("chains") or found["chains"], r["num_warmup"] + r["num_samples"],
+             number(r["cpu_seconds"], 0)]
             for r in runs
         ],
     )  # fmt: skip

@@ -7,6 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from bmfjax.data.checks import one_of, positive, whole
+from bmfjax.kernels.features.density import MOMENT
 from bmfjax.models.binary_data import binary_data, sample_data
 
 
@@ -37,12 +38,20 @@ def features(
        e_n \sim N(0, \tau^2), \quad \tau \sim N^+(0, 0.5^2).
 
     Row n has feature k, or not; the feature concerns column d, or not, and where it does its weight
-    is :math:`v_{dk}`, a log odds ratio. With `weights` "positive" it is half normal. It is a binary
-    latent feature model (Griffiths, Ghahramani 2011, "The Indian buffet process: an introduction
-    and review", JMLR 12) with a logistic link and spike-and-slab weights; in psychometrics the main
-    effects of the log-linear cognitive diagnosis model (Henson, Templin, Willse 2009, "Defining a
-    family of cognitive diagnosis models using log-linear models with latent variables",
-    Psychometrika 74) with an unknown Q-matrix.
+    is :math:`v_{dk}`, a log odds ratio. It is a binary latent feature model (Griffiths, Ghahramani
+    2011, "The Indian buffet process: an introduction and review", JMLR 12) with a logistic link and
+    spike-and-slab weights; in psychometrics the main effects of the log-linear cognitive diagnosis
+    model (Henson, Templin, Willse 2009, "Defining a family of cognitive diagnosis models using
+    log-linear models with latent variables", Psychometrika 74) with an unknown Q-matrix.
+
+    With `weights` "positive" the density of a weight vanishes at zero, a product moment density
+    (Johnson, Rossell 2010, "On the use of non-local prior densities in Bayesian hypothesis tests",
+    JRSS B 72) with the same mean square:
+
+    .. math:: p(v \mid \lambda) \propto v^2 e^{-3 \lambda v^2 / 2}, \quad v > 0.
+
+    Under a half normal density, which is highest at zero, a column that a feature does not concern
+    is hardly told from one that it concerns a little.
 
     The prior of :math:`\lambda_k` keeps weights away from zero: their scale is about 1.7, an odds
     ratio of 5. With a scale that may vanish, a feature that does nothing would concern half of the
@@ -114,7 +123,7 @@ def features(
     usage_density = each("usage_density", dist.Beta(1.0, 1.0))
     basis_density = each("basis_density", dist.Beta(1.0, 1.0))
     precision = each("factor_precision", dist.Gamma(*slab))
-    slab_of = dist.Normal if weights == "signed" else _half_normal
+    slab_of = dist.Normal if weights == "signed" else _product_moment
     bits = dist.Bernoulli(usage_density * there).expand([rows, rank]).to_event(2)
     usage = numpyro.sample("usage", bits)
     bits = dist.Bernoulli(basis_density * there).expand([columns, rank]).to_event(2)
@@ -137,5 +146,8 @@ def features(
     sample_data(logits, (rows, columns), values, seen)
 
 
-def _half_normal(_, scale):
-    return dist.HalfNormal(scale)
+def _product_moment(_, scale):
+    # The square has a Gamma distribution.
+    half = 0.5 * (MOMENT + 1)
+    square = dist.Gamma(half, half / scale**2)
+    return dist.TransformedDistribution(square, dist.transforms.PowerTransform(jnp.asarray(0.5)))

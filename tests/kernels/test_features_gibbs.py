@@ -11,10 +11,11 @@ import pytest
 from jax import lax, random
 from numpyro import handlers
 from numpyro.infer.util import log_density
+from scipy import stats
 from scipy.special import betaln, expit
 
 from bmfjax.data import InputError
-from bmfjax.kernels.features.density import FeatureData, FeatureDensity, log_odds
+from bmfjax.kernels.features.density import MOMENT, FeatureData, FeatureDensity, log_odds
 from bmfjax.kernels.features.gibbs import features_gibbs
 from bmfjax.kernels.features.memberships import block_size, draw_memberships, state_likelihood
 from bmfjax.kernels.features.rebirth import reborn
@@ -76,8 +77,11 @@ def test_the_log_joint_of_a_step_is_that_of_the_model(weights):
         there = position.get("presence", np.ones(RANK))
         active = position["basis"] != 0
         precision = position["factor_precision"]
-        slab = 0.5 * np.log(precision / (2 * np.pi)) - 0.5 * precision * 0.25
-        expected = expected - ((slab + math.log(2) * (weights == "positive")) * ~active).sum()
+        df, scale = (1, precision**-0.5)
+        if weights == "positive":
+            df, scale = MOMENT + 1, ((MOMENT + 1) * precision) ** -0.5
+        slab = stats.chi(df, scale=scale).logpdf(0.5) - math.log(2) * (weights == "signed")
+        expected = expected - (slab * ~active).sum()
         a, b = density.slab
         prior = a * np.log(b) - math.lgamma(a) + (a - 1) * np.log(precision) - b * precision
         expected -= prior[there == 0].sum()
@@ -218,6 +222,16 @@ FIXED = {"factor_precision": (0.5, 0.8), "basis_density": (0.4, 0.6), "column_me
 EFFECTS = np.array([0.3, -0.2, 0.5, 0.0, -0.6, 0.2, 0.1, -0.3])
 
 
+def product_moment(grid):
+    """Return the masses of a positive weight on a grid, in units of the scale of its normal part.
+
+    Its square has the mean one over the precision of the feature.
+    """
+    mass = grid**MOMENT * np.exp(-0.5 * grid**2)
+    np.testing.assert_allclose((mass * grid**2).sum() / mass.sum(), MOMENT + 1, rtol=1e-3)
+    return mass / mass.sum()
+
+
 def of_quadrature(weights, nodes=41):
     """Moments of (spikes, weights, intercept) of one column, their scales known."""
     x, mass = np.polynomial.hermite_e.hermegauss(nodes)
@@ -226,8 +240,8 @@ def of_quadrature(weights, nodes=41):
     slabs = [x / p**0.5 for p in FIXED["factor_precision"]]
     if weights == "positive":  # on (0, inf) in place of twice one half
         grid = 0.05 * (np.arange(160) + 0.5)
-        slabs = [grid / p**0.5 for p in FIXED["factor_precision"]]
-        of_slab = np.exp(-0.5 * grid**2) / np.exp(-0.5 * grid**2).sum()
+        slabs = [grid / ((MOMENT + 1) * p) ** 0.5 for p in FIXED["factor_precision"]]
+        of_slab = product_moment(grid)
     else:
         of_slab = mass
     total, moments = 0.0, np.zeros(5)
@@ -390,9 +404,12 @@ def test_births_and_deaths_leave_the_posterior_of_enumeration(weights):
         return jax.vmap(lambda k: lax.scan(step, (position, psi), random.split(k, 1500))[1])(keys)
 
     draws = np.asarray(chains(random.split(random.key(2), 40)))[:, 100:]
-    grid = np.linspace(-9, 9, 3601) if weights == "signed" else np.linspace(0, 9, 1801)[1:] - 0.0025
-    v = grid / precision**0.5
-    slab = np.exp(-0.5 * grid**2) / np.exp(-0.5 * grid**2).sum()
+    if weights == "signed":
+        grid = np.linspace(-9, 9, 3601)
+        slab, v = np.exp(-0.5 * grid**2) / np.exp(-0.5 * grid**2).sum(), grid / precision**0.5
+    else:
+        grid = np.linspace(0, 9, 1801)[1:] - 0.0025
+        slab, v = product_moment(grid), grid / ((MOMENT + 1) * precision) ** 0.5
 
     def cells(z, j, v):
         found = np.ones_like(v)

@@ -12,10 +12,18 @@ the log joint density is
    + \sum_k \log p(z_{\cdot k} \mid \pi_k) + \sum_k \log p(w_{\cdot k} \mid \rho_k, \lambda_k)
    + \sum_d \log N(a_d \mid m, \alpha^{-1}) + \sum_n \log N(e_n \mid 0, \tau^2) + \dots
 
-with bits z, and weights w that are zero with probability :math:`1 - \rho_k` and otherwise normal
-with precision :math:`\lambda_k`, or half normal. A feature that is not there has neither rows nor
-columns, and its :math:`\pi, \rho, \lambda` are summed out. The density does not change where
-features are exchanged. With signed weights the likelihood does not change under
+with bits z, and weights w that are zero with probability :math:`1 - \rho_k`. Otherwise they are
+normal with precision :math:`\lambda_k`, or positive with the density
+
+.. math:: p(w \mid \lambda) \propto w^{2r} e^{-(2r + 1) \lambda w^2 / 2},
+   \qquad \mathrm{E}\, w^2 = \lambda^{-1},
+
+which vanishes at zero: a product moment density (Johnson, Rossell 2010, "On the use of non-local
+prior densities in Bayesian hypothesis tests", JRSS B 72). With r = 0 it is half normal.
+
+A feature that is not there has neither rows nor columns, and its :math:`\pi, \rho, \lambda` are
+summed out. The density does not change where features are exchanged. With signed weights the
+likelihood does not change under
 :math:`z_k \to 1 - z_k`, :math:`w_k \to -w_k`, :math:`a \to a + w_k`.
 """
 
@@ -30,6 +38,8 @@ from jax.scipy.special import gammaln
 
 from bmfjax.data.checks import one_of, positive, whole
 
+#: Power of a positive weight in its prior, :math:`2r`.
+MOMENT = 2
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 WEIGHTS = ("signed", "positive")
 
@@ -45,7 +55,8 @@ class FeatureDensity(NamedTuple):
     row_effects : bool
         Whether rows have effects of their own.
     slab : (float, float)
-        Shape and rate of the Gamma prior of a feature's precision, :math:`\\lambda_k`.
+        Shape and rate of the Gamma prior of :math:`\\lambda_k`, a feature's precision: one over
+        the mean square of its weights.
     row_scale : float
         Scale of the half normal prior of :math:`\\tau`.
     mean_scale : float
@@ -69,6 +80,11 @@ class FeatureDensity(NamedTuple):
     def is_signed(self) -> bool:
         """Whether weights may be negative."""
         return self.weights == "signed"
+
+    @property
+    def moment(self) -> int:
+        """Power of a weight before the normal part of its density."""
+        return 0 if self.is_signed else MOMENT
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -124,8 +140,23 @@ def present(density: FeatureDensity, position) -> jax.Array:
 
 def log_slab(density: FeatureDensity, weight, precision) -> jax.Array:
     """Return the log density of weights that are not zero."""
-    found = 0.5 * jnp.log(precision) - HALF_LOG_2PI - 0.5 * precision * weight**2
-    return found if density.is_signed else found + math.log(2.0)
+    own = normal_precision(density, precision)
+    found = 0.5 * jnp.log(own) - HALF_LOG_2PI - 0.5 * own * weight**2
+    return found if density.is_signed else found + log_moment(density, jnp.abs(weight), own)
+
+
+def normal_precision(density: FeatureDensity, precision) -> jax.Array:
+    """Return the precision of the normal part of the density of weights, of that of a feature."""
+    return (density.moment + 1) * precision if density.moment else precision
+
+
+def log_moment(density: FeatureDensity, weight, own) -> jax.Array:
+    """Return the log of the density of positive weights over its normal part, of precision own."""
+    if not density.moment:
+        return jnp.full_like(weight, math.log(2.0))
+    # An even moment of a normal distribution is a product of odd numbers.
+    whole = math.log(2.0) - sum(math.log(n) for n in range(1, density.moment, 2))
+    return whole + density.moment * (jnp.log(weight) + 0.5 * jnp.log(own))
 
 
 def log_bits(ones, size, chance) -> jax.Array:

@@ -164,8 +164,9 @@ def draw_priors(key, position, density: FeatureDensity) -> dict:
     noise = random.normal(key_mean, (), kind)
     mean = alpha * jnp.sum(effect) / precision + noise * lax.rsqrt(precision)
     (slab, slab_rate), (shape, rate) = density.slab, density.intercepts
-    shapes = jnp.append(slab + 0.5 * ones[1], shape + 0.5 * len(effect))
-    rates = slab_rate + 0.5 * there * jnp.sum(basis**2, 0)
+    half = 0.5 * (density.moment + 1)
+    shapes = jnp.append(slab + half * ones[1], shape + 0.5 * len(effect))
+    rates = slab_rate + half * there * jnp.sum(basis**2, 0)
     rates = jnp.append(rates, rate + 0.5 * jnp.sum((effect - mean) ** 2))
 
     shares, scales = draw_beta_and_gamma(key, first, second, shapes.astype(kind))

@@ -34,7 +34,9 @@ from bmfjax.kernels.features.density import (
     FeatureDensity,
     log_bits,
     log_likelihood,
+    log_moment,
     log_slab,
+    normal_precision,
 )
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal_quantile
 from bmfjax.kernels.numerics.uniforms import draw_uniforms, gumbels, integers, logistics, normals
@@ -159,7 +161,8 @@ def _log_proposed_rows(usage, seeds):
 
 def _laplace(rest, usage, signs, of, density: FeatureDensity, power) -> Laplace:
     """Approximate the posterior of the weights of a feature with these rows."""
-    (precision, chance), counts = of, usage * power
+    (precision, chance), counts, moment = of, usage * power, density.moment
+    own = normal_precision(density, precision)
 
     def over_rows(terms):
         # A product of matrices, which runs in vector instructions where a sum of rows does not.
@@ -167,22 +170,25 @@ def _laplace(rest, usage, signs, of, density: FeatureDensity, power) -> Laplace:
 
     def newton(_, at):
         v, slope, bend = at
-        v = v + jnp.clip(slope / bend, -LONGEST, LONGEST)
-        v = v if density.is_signed else jnp.maximum(v, 0.0)
+        new = v + jnp.clip(slope / bend, -LONGEST, LONGEST)
+        # Half of the way to zero, where a power of the weight has no slope.
+        v = new if density.is_signed else jnp.maximum(new, 0.5 * v if moment else 0.0)
         p = jax.nn.sigmoid(rest + v[:, None])
-        slope = over_rows((signs > 0) - p) - precision * v
-        return v, slope, over_rows(p * (1.0 - p)) + precision
+        slope = over_rows((signs > 0) - p) - own * v
+        bend = over_rows(p * (1.0 - p)) + own
+        return (v, slope + moment / v, bend + moment / v**2) if moment else (v, slope, bend)
 
-    nothing = jnp.zeros_like(rest[:, 0])
-    # The first step is none, and finds slopes at zero.
-    start = nothing, nothing, jnp.ones_like(nothing)
+    # The mode of the prior, which is zero without a moment.
+    start = jnp.full_like(rest[:, 0], jnp.sqrt(moment / own) if moment else 0.0)
+    # The first step is none, and finds the slopes there.
+    start = start, jnp.zeros_like(start), jnp.ones_like(start)
     v, slope, bend = lax.fori_loop(0, NEWTON + 1, newton, start)
     here, there = (jax.nn.log_sigmoid(signs * x) for x in (rest, rest + v[:, None]))
-    gained = over_rows(there - here) - 0.5 * precision * v * v
-    gained += 0.5 * (slope * slope / bend + jnp.log(precision / bend))
+    gained = over_rows(there - here) - 0.5 * own * v * v
+    gained += 0.5 * (slope * slope / bend + jnp.log(own / bend))
     mean = v + slope / bend
     if not density.is_signed:
-        gained += math.log(2.0) + log_ndtr(mean * jnp.sqrt(bend))
+        gained += log_moment(density, v, own) + log_ndtr(mean * jnp.sqrt(bend))
     return Laplace(mean, bend, jnp.log(chance) - jnp.log1p(-chance) + gained)
 
 

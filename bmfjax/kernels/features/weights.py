@@ -12,8 +12,18 @@ shift of the weight given the others, the odds are
    \frac{\rho_k}{1 - \rho_k} \sqrt{\frac{\lambda_k}{\lambda_k + g}}
    \exp\Big(\frac{r^2}{2 (\lambda_k + g)}\Big) \; [\, 2 \Phi(r / \sqrt{\lambda_k + g})\,],
 
-the last factor for positive weights. Last, signed weights that are not zero and the intercept are
-drawn together; of positive ones the intercept alone.
+the last factor for half normal weights. Last, signed weights that are not zero and the intercept
+are drawn together; of positive ones the intercept alone.
+
+The density of positive weights, :math:`\propto w^m N(w \mid 0, \lambda^{-1})`, is that of a normal
+that is cut below a bound c, with c drawn from its prior:
+
+.. math:: w^m N(w \mid 0, \lambda^{-1}) = \int_0^w m c^{m-1} N(w \mid 0, \lambda^{-1}) \, dc.
+
+A sweep draws all bounds anew, :math:`c = w U^{1/m}` with U uniform, and of weights that are zero
+from a w of the prior. Given its bound the odds that a weight is not zero have the last factor
+:math:`\Phi((r / (\lambda + g) - c) \sqrt{\lambda + g}) / \Phi(-c \sqrt\lambda)`, and the weight is
+a normal cut at c. Both leave the density above invariant.
 """
 
 from __future__ import annotations
@@ -29,6 +39,7 @@ from bmfjax.kernels.features.density import (
     FeatureData,
     FeatureDensity,
     log_half_normal,
+    normal_precision,
     present,
 )
 from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
@@ -71,7 +82,8 @@ def draw_columns(key, position, systems, data: FeatureData, density: FeatureDens
     gram, shift = systems
     (columns, rank), kind = position["basis"].shape, shift.dtype
     last = (rank + 1, columns) if density.is_signed else (columns,)
-    *uniforms, noise = draw_uniforms(key, kind, (rank, columns), (rank, columns), last)
+    bounds = (density.moment and density.moment + 2, rank, columns)
+    *uniforms, noise = draw_uniforms(key, kind, (rank, columns), (rank, columns), bounds, last)
     noise = normals(noise)
     alpha, mean = position["column_precision"], position["column_mean"]
     gram = gram.at[-1, -1].add(alpha)
@@ -99,9 +111,10 @@ def whole_below(data: FeatureData) -> float:
 def _draw_weights(uniforms, position, gram, shift, data, density: FeatureDensity, power):
     """Draw weights one feature after the other; return them and precisions, (rank, columns).
 
-    They are made of uniform numbers (rank, columns), of the spikes and of the slabs.
+    They are made of uniform numbers (rank, columns), of the spikes and of the slabs, and more of
+    those for bounds.
     """
-    weights, (uniform, slabs) = position["basis"].T, uniforms
+    weights, (uniform, slabs, bounds) = position["basis"].T, uniforms
     chance = position["basis_density"]
     odds = jnp.where(present(density, position), jnp.log(chance) - jnp.log1p(-chance), -jnp.inf)
     uniform = jnp.where(power < whole_below(data), -jnp.inf, logistics(uniform))
@@ -111,8 +124,11 @@ def _draw_weights(uniforms, position, gram, shift, data, density: FeatureDensity
     spikes = nothing if data.known_columns is None else data.known_columns.T
     uniform = jnp.where(spikes > 0.5, -jnp.inf, jnp.where(spikes < 0.5, jnp.inf, uniform))
 
+    own_precision = normal_precision(density, position["factor_precision"])
+    low = _draw_bounds(bounds, weights, own_precision, density)
+
     def feature(weights, at):
-        k, own_slab, odds, precision, uniform, known = at
+        k, own_slab, odds, precision, uniform, known, low = at
         own = gram[k, k]
         r = shift[k] - jnp.sum(gram[k] * weights, 0) + own * weights[k]
         total = own + precision
@@ -120,13 +136,24 @@ def _draw_weights(uniforms, position, gram, shift, data, density: FeatureDensity
         if density.is_signed:
             slab = r / total + own_slab * lax.rsqrt(total)
         else:
-            logit += math.log(2.0) + log_ndtr(r * lax.rsqrt(total))
-            slab = truncated_normal_quantile(own_slab, r, total, 0.0, jnp.inf)
+            logit += log_ndtr((r - low * total) * lax.rsqrt(total))
+            logit -= log_ndtr(-low * jnp.sqrt(precision))
+            slab = truncated_normal_quantile(own_slab, r, total, low, jnp.inf)
         drawn = jnp.where(logit > uniform, slab, 0.0)
         return weights.at[k].set(jnp.where(jnp.isnan(known), drawn, known)), total
 
-    at = (jnp.arange(len(gram)), slabs, odds, position["factor_precision"], uniform, known)
+    at = (jnp.arange(len(gram)), slabs, odds, own_precision, uniform, known, low)
     return lax.scan(feature, weights, at)
+
+
+def _draw_bounds(uniforms, weights, precision, density: FeatureDensity):
+    """Draw the bounds (rank, columns) below which the normals of positive weights are cut."""
+    if not density.moment:
+        return jnp.zeros_like(weights)
+    power, *rest = uniforms
+    # The length of so many normal numbers has the density of a weight.
+    of_prior = jnp.linalg.norm(normals(jnp.stack(rest)), axis=0) * lax.rsqrt(precision)[:, None]
+    return jnp.where(weights != 0, weights, of_prior) * power ** (1.0 / density.moment)
 
 
 def _draw_together(noise, weights, gram, shift, position, data):
