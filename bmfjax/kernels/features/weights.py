@@ -250,7 +250,9 @@ def turn(key, position, data: FeatureData, density: FeatureDensity) -> dict:
         turned = there & (jnp.log(uniform) < gain)
         return jnp.where(turned, other, effect), turned
 
-    at = random.uniform(key, there.shape, effect.dtype), position["basis"].T, there
+    # Of zero the logarithm would accept any exchange.
+    uniform = random.uniform(key, there.shape, effect.dtype, minval=jnp.finfo(effect.dtype).eps)
+    at = uniform, position["basis"].T, there
     effect, turned = lax.scan(feature, effect, at)
     chance = position["usage_density"]
     return {
