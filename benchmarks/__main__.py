@@ -5,16 +5,18 @@
     python benchmarks --run ormachine_speed_h200
     python benchmarks --pages
     python benchmarks --stale
+    python benchmarks --join movielens_fits_1m ELSEWHERE/*.json
 
 `--run` takes the name of a script, or of a record: without options it runs as the record was made.
 `--stale` lists how many lines of its code have changed since a record, most first, and the records
-of which this is not known.
+of which this is not known. `--join` writes a record of parts, which the same script made elsewhere.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import runpy
 import shlex
 import sys
@@ -69,11 +71,21 @@ def main() -> None:
     parser.add_argument(
         "--run", nargs=argparse.REMAINDER, metavar="NAME", help="a script; its own options follow"
     )
+    parser.add_argument(
+        "--join", nargs="+", metavar="NAME", help="a record; the files of its parts follow"
+    )
     parser.add_argument("--stale", action="store_true", help="how far records are from the code")
     parser.add_argument("--pages", action="store_true", help="make all pages again")
     options = parser.parse_args()
     if options.run:
         run(options.run[0], options.run[1:])
+    elif options.join:
+        from benchmarks.record import Record, join
+
+        name, *parts = options.join
+        made = vars(Record(**join(name, [json.loads(Path(part).read_text()) for part in parts])))
+        (pages.RESULTS / f"{name}.json").write_text(json.dumps(made, indent=1) + "\n")
+        print(*pages.write_all(), sep="\n")
     elif options.pages:
         print(*pages.write_all(), sep="\n")
     elif options.stale:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 #: What JAX calls the platforms. A CPU stands beside an accelerator, for what runs on the host.
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
@@ -49,3 +52,12 @@ def use(device: str) -> None:
     os.environ["JAX_PLATFORMS"] = PLATFORMS[device]
     if "jax" in sys.modules:  # which has read the variable already
         sys.modules["jax"].config.update("jax_platforms", PLATFORMS[device])
+
+
+def processor() -> str:
+    """Return the model of the processor, as its maker calls it."""
+    try:
+        found = re.search(r"(?m)^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text())
+    except OSError:  # not Linux
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()

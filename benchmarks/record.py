@@ -6,6 +6,7 @@ The page of a record, a table of its figures, is made with it: see `pages`.
 from __future__ import annotations
 
 import datetime
+import functools
 import importlib.metadata
 import json
 import os
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import jax
 
+from benchmarks.device import processor
 from benchmarks.pages import RESULTS, place_of, write_pages
 from benchmarks.stale import code_of
 
@@ -85,7 +87,10 @@ class Record:
 
 
 def commit_of() -> str:
-    """Return the commit of the code that runs, and whether files differ from it."""
+    """Return the commit of the code that runs, and whether files differ from it.
+
+    Where there is no repository to ask, the variable `BMFJAX_COMMIT` says it.
+    """
     try:
         run = {"cwd": Path(__file__).parent, "capture_output": True, "text": True, "check": True}
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], **run).stdout.strip()
@@ -93,7 +98,7 @@ def commit_of() -> str:
         code = ["../bmfjax", "*.py", "*.c"]
         dirty = subprocess.run(["git", "status", "--porcelain", *code], **run).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return os.environ.get("BMFJAX_COMMIT", "unknown")
     return commit + (" with changes" if dirty else "")
 
 
@@ -163,7 +168,7 @@ def write_record(
     if device is None:
         here = jax.devices()[0]
         device = {"platform": here.platform, "kind": here.device_kind}
-    about = {"cores": os.cpu_count(), "machine": platform.machine()}
+    about = {"cores": os.cpu_count(), "machine": platform.machine(), "processor": processor()}
     record = Record(
         benchmark=name,
         command=_command(),
@@ -178,3 +183,53 @@ def write_record(
     path.write_text(json.dumps(vars(record), indent=1) + "\n")
     write_pages(folder, of_record=name)
     return path
+
+
+# ---- records that were made in parts ---------------------------------------------------------
+
+
+def join(name: str, records: list[dict]) -> dict:
+    """Return a record of several of the same script, commit and device, each a part of it.
+
+    Of an option with several values the command has those of all parts. What is no table must be
+    the same in all.
+    """
+    first, *rest = records
+    for key in ("commit", "device", "versions", "code"):
+        if any(record.get(key) != first.get(key) for record in rest):
+            raise ValueError(f"the parts of {name} differ in their {key}")
+    commands = [shlex.split(record["command"]) for record in records]
+    if len({words[1] for words in commands}) > 1:
+        raise ValueError(f"the parts of {name} are of several scripts")
+    return first | {
+        "benchmark": name,
+        "command": shlex.join(_options_of_all(commands)),
+        "date": max(record["date"] for record in records),
+        "figures": functools.reduce(_merged, (record["figures"] for record in records)),
+    }
+
+
+def _merged(one, other, place: str = "figures"):
+    if isinstance(one, dict) and isinstance(other, dict):
+        return {
+            name: _merged(one[name], other[name], f"{place}, {name}")
+            if name in one and name in other
+            else one.get(name, other.get(name))
+            for name in one | other
+        }
+    if one != other:
+        raise ValueError(f"{place} differ: {one} and {other}")
+    return one
+
+
+def _options_of_all(commands: list[list[str]]) -> list[str]:
+    found: dict[str, list[str]] = {}
+    for words in commands:
+        option = ""
+        for word in words:
+            if word.startswith("--"):
+                option = word
+            values = found.setdefault(option, [])
+            if word != option and word not in values:
+                values.append(word)
+    return [word for option, values in found.items() for word in (option, *values) if word]

@@ -127,6 +127,28 @@ def test_a_failure_takes_nothing_from_the_record(panel, monkeypatch):
     assert panel.run(*some, "--again") == before
 
 
+def test_cells_of_another_processor_are_taken_and_marked(panel, monkeypatch, tmp_path):
+    some = ("--models", "latent classes", "column means", "--commit", "abc1234")
+    plain = lambda seconds: lambda *_: cell(-0.2, cpu_seconds=seconds)  # noqa: E731
+    monkeypatch.setattr(panel, "processor", lambda: "slow")
+    monkeypatch.setattr(panel, "in_a_process", plain(6.0))
+    panel.run(*some)
+    other = tmp_path / "other.json"
+    found = cell(-0.2, cpu_seconds=2.0, processor="fast")
+    fit = cell(-0.1, verdict="Usable: predictions hold (to within 0.05).", processor="fast")
+    of = {"latent classes": found, "column means": {"stopped": "x"}, "features, signed": fit}
+    other.write_text(json.dumps({"figures": {"sets": {"zoo": of}}}))
+    after = panel.run("--join", str(other), "--commit", "abc1234")
+    before = {"processor": "slow", "cpu_seconds": 6.0}
+    assert after["zoo"]["latent classes"] == found | {"elsewhere": before}
+    assert after["zoo"]["features, signed"] == fit
+    assert after["zoo"]["column means"]["processor"] == "slow"
+    assert panel.run("--join", str(other), "--commit", "abc1234") == after
+    assert "took 3.0 times as long (median of 1 cells" in panel_page.elsewhere(after)
+    table = panel_page.summary(after)
+    assert "| 2.0 |" in table and "| column means | 2 |" in table and "| 6.0 * |" in table
+
+
 def test_compilation_is_waited_for_by_processor_seconds(monkeypatch):
     """While other work has the machine none pass, and nothing is given up."""
     monkeypatch.setattr(time, "monotonic", time.monotonic)

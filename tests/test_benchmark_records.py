@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import stale
-from benchmarks.record import Record
+from benchmarks.record import Record, join
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 RECORDS = {p.stem: json.loads(p.read_text()) for p in (BENCHMARKS / "results").glob("*.json")}
@@ -120,3 +120,33 @@ def test_parts_of_planted_features_are_joined_by_kind_and_seed():
 
     parts = [{"runs": {"tiles": [{"seed": 3}]}}, {"runs": {"tiles": [{"seed": 1}], "positive": []}}]
     assert joined(parts) == {"tiles": [{"seed": 1}, {"seed": 3}]}
+
+
+def part(percent: str, figures: dict, **changed) -> dict:
+    """A record of a share."""
+    command = f"python benchmarks/prediction/movielens.py ml-1m --splits 1 --percent {percent}"
+    figures = {"splits": 1, "observed_percent": {percent: figures}}
+    return RECORDS["iasg_memory"] | {"command": command, "figures": figures} | changed
+
+
+def test_parts_of_a_record_become_one():
+    parts = [part("1", {"right": 0.6}), part("95", {"right": 0.7}, date="2100-01-01")]
+    made = Record(**join("movielens_1m", parts))
+    assert made.figures == {
+        "splits": 1, "observed_percent": {"1": {"right": 0.6}, "95": {"right": 0.7}}
+    }  # fmt: skip
+    assert made.command.endswith("ml-1m --splits 1 --percent 1 95")
+    assert (made.benchmark, made.date) == ("movielens_1m", "2100-01-01")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"commit": "abc1234"}, "differ in their commit"),
+        ({"figures": {"splits": 2}}, "figures, splits differ: 1 and 2"),
+        ({"command": "python benchmarks/scale/kills.py"}, "of several scripts"),
+    ],
+)
+def test_records_that_are_no_parts_of_one_are_refused(changed, message):
+    with pytest.raises(ValueError, match=message):
+        join("movielens_1m", [part("1", {}), part("5", {}) | changed])

@@ -17,6 +17,7 @@ import sys
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 
 import argparse
+import math
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -185,7 +186,11 @@ def _travel(found, case) -> dict:
             (pairwise_distances(u, first[None]) < pairwise_distances(u, second[None]))[:, 0]
             for u in found.usage
         ]
+        extra["draws"] = found.log_likelihood.shape[1]
         extra["share_of_the_first_solution"] = [round(float(s.mean()), 3) for s in nearer]
+        extra["share_by_tenth"] = [
+            [round(float(part.mean()), 3) for part in np.array_split(s, 10)] for s in nearer
+        ]
         # From the first to the second, and back, among the draws that are kept.
         steps = [np.diff(s.astype(int)) for s in nearer]
         extra["crossings"] = [[int((s == way).sum()) for way in (-1, 1)] for s in steps]
@@ -285,7 +290,8 @@ _COVERAGE = {
 
 #: What rows have of two solutions, in each repetition.
 _OF_SOLUTIONS = {
-    "share_of_the_first_solution": "first solution", "crossings": "crossings",
+    "share_of_the_first_solution": "first solution", "share_by_tenth": "by tenths of the draws",
+    "crossings": "crossings",
     "round_trips": "round trips",
 }  # fmt: skip
 
@@ -300,8 +306,9 @@ def tables(records: Records):
         "the noise. IAT is the integrated autocorrelation time, averaged over the entries of the "
         "usage (the paper's basis A). Angles in degrees and l1 distances are between pairs of "
         "draws. `first solution` is the share of the draws at the first of two solutions, in each "
-        "repetition, and `crossings` how often draws that are compared pass from the first to the "
-        "second and back. `round trips` are those of replicas behind walls, in each repetition."
+        "repetition, also by tenths of the draws, and `crossings` how often draws that are "
+        "compared pass from the first to the second and back. `round trips` are those of replicas "
+        "behind walls, in each repetition."
     )
     yield (
         "The paper does not state its noise. With the standard deviation of 0.001 used here, the "
@@ -358,8 +365,10 @@ def _covered(rows: dict) -> str:
 
 
 def _repetition(value) -> str:
-    """Write what one repetition has: a share, a count, or a count each way."""
-    return " and ".join(map(str, value)) if isinstance(value, list) else f"{value:.3g}"
+    """Write what one repetition has: a share, a count, a count each way, or shares in turn."""
+    if isinstance(value, list):
+        return (" and " if len(value) == 2 else ", ").join(map(str, value))
+    return f"{value:.3g}"
 
 
 def _beside(column: str, ours, theirs) -> str:
@@ -388,6 +397,9 @@ def main() -> None:
         "--warmup", type=int, default=0, help="draws of Gibbs before those; the paper has none"
     )
     parser.add_argument("--kept", type=int, default=1000, help="draws that are compared")
+    parser.add_argument(
+        "--limit", type=float, default=math.inf, help="seconds of Gibbs, which then ends earlier"
+    )
     parser.add_argument("--quick", action="store_true", help="2 repetitions of 200, small sets")
     parser.add_argument(
         "--exact", action="store_true",
@@ -407,7 +419,7 @@ def main() -> None:
         noise = noise * np.random.default_rng(options.seed).normal(size=problem.exact.shape)
         case = ways.Case(
             problem, problem.exact + noise, NOISE, options.repetitions, options.draws, options.kept,
-            options.warmup, WALLS.get(name),
+            options.warmup, WALLS.get(name), options.limit,
         )  # fmt: skip
         print(name, flush=True)
         rows = [r for r in options.rows if "walls" not in r or name in WALLS]

@@ -32,6 +32,7 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
+import math
 import shutil
 import statistics
 import sys
@@ -158,12 +159,15 @@ def chain_of(run: Run, num_draws: int) -> ChainRun:
         },
         # Figure 4.1 shows the first 10,000 draws.
         trace=dict.fromkeys(("log_joint", "clamped"), max(1, num_draws // 6000)),
-        chunk_size=2048,
+        chunk_size=16_384,
     )
 
 
-def carry_out(run: Run, num_draws: int, work: Path) -> dict:
-    """Make a run, or what is left of it, and return what is kept of it."""
+def carry_out(run: Run, num_draws: int, work: Path, limit: float = math.inf) -> dict | None:
+    """Make a run, or what is left of it, and return what is kept of it.
+
+    After `limit` seconds it stops at a checkpoint, and None is returned.
+    """
     folder = work / f"{run.name}.checkpoint"
     folder.mkdir(parents=True, exist_ok=True)
     store = Checkpoint(folder, {**run._asdict(), "num_draws": num_draws})
@@ -175,12 +179,17 @@ def carry_out(run: Run, num_draws: int, work: Path) -> dict:
 
     def on_chunk(chain):
         nonlocal written
-        if time.monotonic() - written > INTERVAL:
+        late = time.monotonic() - began > limit
+        if late or time.monotonic() - written > INTERVAL:
             chain.seconds = before + time.monotonic() - began
             store.write(chain)
             written = time.monotonic()
+        return late
 
     chain.finish(on_chunk=on_chunk)
+    if not chain.is_complete:
+        print(f"{run.name}: stopped after {chain.steps_done:,} draws; run again to go on")
+        return None
     kept = {"seconds": np.float64(before + time.monotonic() - began)}
     reduced, trace = chain.reduced(), chain.trace()
     for name, found in reduced["moments"].items():
@@ -527,6 +536,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="*", help="only these batches")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0], help="of the matrices")
     parser.add_argument("--shorter", type=int, default=1, help="divide all lengths, for a trial")
+    parser.add_argument(
+        "--limit", type=float, default=math.inf, help="seconds of a run, which then stops"
+    )
     parser.add_argument("--list", action="store_true", help="list the runs, and end")
     parser.add_argument("--part", default="", help="name of a part: ends the records' names")
     parser.add_argument("--output", type=Path, help="folder of the records")
@@ -545,7 +557,9 @@ def main() -> None:
         if options.list:
             print("done" if path.exists() else "    ", *run)
         elif not path.exists():
-            kept = carry_out(run, run.draws // options.shorter, options.work)
+            kept = carry_out(run, run.draws // options.shorter, options.work, options.limit)
+            if kept is None:
+                continue
             # Under another name until it is whole.
             with path.with_suffix(".part").open("wb") as file:
                 np.savez_compressed(file, **kept)

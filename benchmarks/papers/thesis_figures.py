@@ -178,6 +178,15 @@ def mean_and_sd(runs: Runs, rank: int) -> Figure:
     return figure
 
 
+def noisy_mean_and_sd(runs: Runs) -> Figure:
+    """Figure 4.7 for the noisy matrix: the run of two million draws."""
+    figure, axes = panels(1, 1, (4.4, 3.6), "posterior mean", "posterior standard deviation")
+    _scatter(axes[0, 0], runs(draws=2_000_000, data="noisy"), "sd")
+    axes[0, 0].set_title("noisy, 2,000,000 draws, from a random start", fontsize=9, loc="left")
+    _legend(axes[0, 0])
+    return figure
+
+
 def by_prior_and_batch(runs: Runs, of: str) -> Figure:
     """Figures 4.8 and 4.9: standard deviation, or mean gradient, against mean."""
     label = {"sd": "posterior standard deviation", "gradient": "mean gradient"}[of]
@@ -248,6 +257,7 @@ def all_figures(runs: Runs) -> Iterator[tuple[str, object]]:
     yield "4.05", lambda: mean_histograms(runs, 60_000)
     yield "4.06", lambda: mean_histograms(runs, 600_000)
     yield "4.07", lambda: mean_and_sd(runs, TRUE_RANK)
+    yield "4.07_noisy", lambda: noisy_mean_and_sd(runs)
     yield "4.08", lambda: by_prior_and_batch(runs, "sd")
     yield "4.09", lambda: by_prior_and_batch(runs, "gradient")
     yield "4.10", lambda: mean_and_sd(runs, 20)

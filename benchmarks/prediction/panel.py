@@ -22,8 +22,10 @@ out.
     python benchmarks/prediction/panel.py --data FOLDER
     python benchmarks/prediction/panel.py --data FOLDER --max-cpu 45 --most-cpu 300
     python benchmarks/prediction/panel.py --data FOLDER --sets zoo --models "latent classes" nmf
-    python benchmarks/prediction/panel.py --data FOLDER --sets zoo --part zoo
-    python benchmarks/prediction/panel.py --join results/zoo.json
+    python benchmarks/prediction/panel.py --data FOLDER --join ELSEWHERE/*.json
+
+`--join` takes cells of runs elsewhere into the record. A cell says which processor it is of, and
+seconds of two processors are not compared.
 """
 
 from __future__ import annotations
@@ -44,8 +46,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import parse, processor
 from benchmarks.form import page
+from benchmarks.pages import RESULTS
 from benchmarks.prediction import panel_page, peers, peers_ratings
 from benchmarks.prediction.panel_baselines import TUNED, column_means, tuned
 from benchmarks.prediction.panel_data import RATED, SETS, ratings, read, scores, split
@@ -65,8 +68,12 @@ __all__ = ["SETS", "read"]
 MODELS = ("column means", *TUNED, *FITS)
 RATINGS_PEERS = {name: method for name, method in peers_ratings.METHODS.items() if not method.ours}
 RATINGS_MODELS = (*RATINGS_PEERS, *RATINGS_FITS)
-#: One thread each: threads that wait for each other count as processor seconds.
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+#: One thread each: threads that wait for each other count as processor seconds. And what was
+#: compiled earlier is not found: to compile counts, too.
+ALONE = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    "JAX_ENABLE_COMPILATION_CACHE": "false",
+}
 
 
 def of_entries(options, name: str, model: str) -> dict:
@@ -141,7 +148,7 @@ def in_a_process(options, name: str, model: str) -> dict:
         for key in ("max_cpu", "fits"):
             if (value := getattr(options, key)) is not None:
                 command += ["--" + key.replace("_", "-"), str(value)]
-        environment = {**os.environ, **ONE_THREAD}
+        environment = {**os.environ, **ALONE}
         try:
             ended = subprocess.run(
                 command, stderr=subprocess.PIPE, text=True, env=environment,
@@ -167,6 +174,33 @@ def is_current(cell: dict, model: str) -> bool:
     """Whether a cell holds a score by the sampler as it is; an older cell names no sampler."""
     fit = (FITS | RATINGS_FITS).get(model)
     return "log_score" in cell and (fit is None or cell.get("sampler") in (None, sampler_of(fit)))
+
+
+def kept(found: dict, held: dict) -> dict:
+    """Return which of two cells stays: the found one, unless it has no score and the other has.
+
+    Of a plain model or a peer its seconds on another processor stay too: they compare the two.
+    """
+    if "log_score" not in found and "log_score" in held:
+        return held
+    if "verdict" not in found and "cpu_seconds" in held and "log_score" in found:
+        before = {"processor": held.get("processor"), "cpu_seconds": held["cpu_seconds"]}
+        if before["processor"] != found.get("processor"):
+            return found | {"elsewhere": before}
+        return found | {key: held[key] for key in ("elsewhere",) if key in held}
+    return found
+
+
+def joined(options) -> None:
+    """Take the cells of other records into the record."""
+    from benchmarks.record import write_record
+
+    with locked(options.record) as sets:
+        for path in options.join:
+            for name, of in json.loads(path.read_text())["figures"]["sets"].items():
+                held = sets.setdefault(name, {})
+                held |= {model: kept(cell, held.get(model, {})) for model, cell in of.items()}
+        write_record("panel", {"sets": sets}, options.output, commit=options.commit)
 
 
 def cells(options):
@@ -216,7 +250,7 @@ def main() -> None:
     """Score all models on all sets."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     every, names = list(dict.fromkeys((*MODELS, *RATINGS_MODELS))), [*SETS, *RATED]
-    parser.add_argument("--data", type=Path, help="folder of the sets")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
     parser.add_argument("--sets", nargs="+", choices=names, default=names)
     parser.add_argument("--models", nargs="+", choices=every, default=every)
     parser.add_argument(
@@ -227,9 +261,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the fits")
     parser.add_argument("--again", action="store_true", help="also what the record holds")
     parser.add_argument("--fits", type=Path, help="folder in which fits are saved")
-    parser.add_argument("--part", default="panel", help="name of the file")
-    parser.add_argument("--join", nargs="+", type=Path, help="parts whose cells to take over")
     parser.add_argument("--commit", help="of the code, where there is no repository to ask")
+    parser.add_argument("--join", nargs="+", type=Path, help="records of which cells are taken")
     parser.add_argument("--one", nargs=2, metavar=("SET", "MODEL"), help=argparse.SUPPRESS)
     parser.add_argument("--found", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path)
@@ -237,20 +270,12 @@ def main() -> None:
     if options.one:
         one(options)
         return
-    from benchmarks.pages import RESULTS
-    from benchmarks.record import commit_of, figures_of, versions_of, write_record
+    from benchmarks.record import commit_of, versions_of, write_record
 
-    record = (options.output or RESULTS) / f"{options.part}.json"
+    options.record = (options.output or RESULTS) / "panel.json"
     if options.join:
-        with locked(record) as sets:
-            for part in figures_of(options.join):
-                for name, found in part["sets"].items():
-                    held = sets.setdefault(name, {})
-                    held |= {n: c for n, c in found.items() if "log_score" in c or n not in held}
-            write_record(options.part, {"sets": sets}, options.output, commit=options.commit)
+        joined(options)
         return
-    if options.data is None:
-        parser.error("give the folder of the sets, --data")
     for name, model in cells(options):
         spent = os.times()
         if spent.children_user + spent.children_system > options.most_cpu:
@@ -259,7 +284,7 @@ def main() -> None:
         if not any(options.data.glob(SETS[name][0] if name in SETS else RATED[name].file)):
             print(f"{name}: no file in the folder; left out", flush=True)
             continue
-        with locked(record) as sets:
+        with locked(options.record) as sets:
             held = sets.get(name, {}).get(model, {})
         if is_current(held, model) and not options.again:
             continue
@@ -269,11 +294,12 @@ def main() -> None:
         elif model in TUNED and TUNED[model].package and "log_score" in found:
             found |= versions_of([TUNED[model].package.replace("_", "-")])
         found |= {"seed": options.seed, "commit": options.commit or commit_of()}
+        found |= {"processor": processor()}
         print(name, model, found, flush=True)
-        with locked(record) as sets:  # with what another run found meanwhile
-            if "log_score" in found or "log_score" not in sets.get(name, {}).get(model, {}):
-                sets.setdefault(name, {})[model] = found
-            write_record(options.part, {"sets": sets}, options.output, commit=options.commit)
+        with locked(options.record) as sets:  # with what another run found meanwhile
+            of = sets.setdefault(name, {})
+            of[model] = kept(found, of.get(model, {}))
+            write_record("panel", {"sets": sets}, options.output, commit=options.commit)
 
 
 if __name__ == "__main__":

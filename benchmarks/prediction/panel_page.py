@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -92,6 +93,40 @@ def said_to_hold(cell: dict) -> bool:
     )
 
 
+def usual(sets: dict) -> str | None:
+    """Return the processor of most fits; seconds of another one are marked."""
+    found = Counter(
+        cell.get("processor")
+        for of in sets.values()
+        for cell in filter(is_fit, scored(of).values())
+    )
+    return max(found, key=found.__getitem__, default=None)
+
+
+def seconds(cells: Iterable[dict], processor: str | None, digits: int, mean=statistics.median):
+    """Write the processor seconds of cells; with a star where they are of another processor."""
+    cells = list(cells)
+    here = [cell for cell in cells if cell.get("processor") == processor]
+    text = number(mean(cell["cpu_seconds"] for cell in here or cells), digits)
+    return text if here else f"{text} *"
+
+
+def elsewhere(sets: dict) -> str:
+    """Say what a star at seconds means, and how much slower or faster that processor is."""
+    pairs = [
+        (cell["elsewhere"]["cpu_seconds"], cell["cpu_seconds"])
+        for of in sets.values() for cell in scored(of).values() if "elsewhere" in cell
+    ]  # fmt: skip
+    ratios = [before / now for before, now in pairs if min(before, now) >= 1.0]
+    if not ratios:
+        return ""
+    return (
+        " With a star they are of another processor, on which plain models took "
+        f"{number(statistics.median(ratios), 1)} times as long (median of {len(ratios)} cells that "
+        "were run on both)."
+    )
+
+
 def counts(sets: dict) -> dict[tuple[bool, bool], int]:
     """Return how many fits there are by whether predictions hold, said and by calibration."""
     found = {(said, so): 0 for said in (True, False) for so in (True, False)}
@@ -117,7 +152,7 @@ def against(sets: dict, model: str, other: str, within: float = 0.0) -> tuple[in
 
 def summary(sets: dict) -> str:
     """Return a table with a line a model, over the matrices of ones and zeros."""
-    rows = []
+    rows, processor = [], usual(sets)
     for model in models_of(sets, SETS, finished):
         cells = {n: c[model] for n in SETS if model in (c := finished(sets.get(n, {})))}
         best = {n: max(c["log_score"] for c in finished(sets[n]).values()) for n in cells}
@@ -135,7 +170,7 @@ def summary(sets: dict) -> str:
             number(statistics.mean(cell["auc"] for cell in of), 3),
             sum(map(is_calibrated, of)),
             number(100 * statistics.mean(covered), 0) if covered else "",
-            number(statistics.median(cell["cpu_seconds"] for cell in of), 1),
+            seconds(of, processor, 1),
             number(max(memory)) if memory else "",
             f"{sum(map(said_to_hold, fits))} of {len(fits)}" if fits else "",
         ])  # fmt: skip
@@ -208,7 +243,7 @@ def runs(sets: dict) -> Iterable[str]:
 
 def cells_table(sets: dict) -> str:
     """Return a table of all cells of ones and zeros, those of fits with verdict and limit."""
-    rows = []
+    rows, processor = [], usual(sets)
     for name in SETS:
         for model, cell in scored(sets.get(name, {})).items():
             row = [
@@ -217,7 +252,7 @@ def cells_table(sets: dict) -> str:
                 number(cell["calibration_error_by_chance"], 3),
                 number(cell.get("calibration_error_by_draws"), 3),
                 percent(cell.get("coverage"), 0), cell.get("rank", cell.get("number")),
-                number(cell["cpu_seconds"], 1), number(cell.get("peak_mb")), "", "", "", "", "",
+                seconds([cell], processor, 1), number(cell.get("peak_mb")), "", "", "", "", "",
                 cell["commit"],
             ]  # fmt: skip
             if is_fit(cell):
@@ -251,10 +286,11 @@ def _allowed(cell: dict) -> str:
 
 def ratings_table(sets: dict) -> str:
     """Return a table of the models of ratings."""
+    processor = usual(sets)
     rows = [
         [NAMES.get(name, name), label(model) + mark(cell), number(cell["rmse"], 3),
          number(cell["log_score"], 3), number(100 * cell["coverage"], 1),
-         number(cell["width"], 2), number(cell["cpu_seconds"], 0), number(cell.get("peak_mb")),
+         number(cell["width"], 2), seconds([cell], processor, 0), number(cell.get("peak_mb")),
          cell.get("verdict", "").split(",")[0].split(":")[0]]
         for name in RATED
         for model in models_of(sets, [name])
@@ -308,7 +344,7 @@ def tables(records: Records):
     for name, record in records.items():
         sets = record["figures"]["sets"]
         yield f"## {name}"
-        yield EXPLAINED
+        yield EXPLAINED + elsewhere(sets)
         yield summary(sets)
         yield RULE
         yield "Mean log probability of a hidden entry, in nats. " + DAGGER
@@ -357,7 +393,7 @@ def best_of(cells: dict, fits: bool) -> tuple[str, dict]:
 
 def first_table(sets: dict) -> str:
     """Return a table of the best model of bmfjax, and of the best other one, for each matrix."""
-    rows = []
+    rows, processor = [], usual(sets)
     for name in complete(sets):
         (model, fit), (peer, other) = best_of(sets[name], True), best_of(sets[name], False)
         shape = " x ".join(number(n) for n in fit["shape"])
@@ -367,8 +403,8 @@ def first_table(sets: dict) -> str:
         texts[0] += mark(fit)
         rows.append([
             f"{ABOUT[name]} ({NAMES.get(name, name)}, {shape})",
-            label(model), texts[0], number(fit["cpu_seconds"], 0),
-            label(peer), texts[1], number(other["cpu_seconds"], 1),
+            label(model), texts[0], seconds([fit], processor, 0),
+            label(peer), texts[1], seconds([other], processor, 1),
         ])  # fmt: skip
     header = ["data", "best of bmfjax", "log score", "CPU s", "best other", "log score", "CPU s"]
     return table(header, rows)
@@ -394,7 +430,7 @@ def gain(sets: dict, model: str, names: Iterable[str]) -> float | None:
 
 def kinds_table(sets: dict) -> str:
     """Return a table of what to try first, by the kind of data."""
-    rows = []
+    rows, processor = [], usual(sets)
     for kind, names in KINDS.items():
         row = [f"{kind} ({', '.join(NAMES.get(n, n) for n in names)})"]
         for fits in (True, False):
@@ -405,9 +441,9 @@ def kinds_table(sets: dict) -> str:
                 and (value := gain(sets, model, names)) is not None
             ]
             value, model = max(found, default=(None, "none"))
-            seconds = [sets[n][model]["cpu_seconds"] for n in names if value is not None]
+            of = [sets[n][model] for n in names if value is not None]
             row += [label(model), number(value, 3)]
-            row.append(number(statistics.mean(seconds), 0) if seconds else "")
+            row.append(seconds(of, processor, 0, statistics.mean) if of else "")
         rows.append(row)
     header = ["your data", "of bmfjax first", "gain", "CPU s", "best other", "gain", "CPU s"]
     return table(header, rows)
@@ -456,8 +492,9 @@ def section(sets: dict) -> str:
         f"{sum(n in sets for n in SETS)} real matrices a tenth of the entries was hidden. [The "
         "panel](panel.md) has all models, costs and verdicts. The gain is the mean log probability "
         "of a hidden entry (nats), less that of tuned latent classes; CPU s are of a matrix, with "
-        f"all compilation. Of bmfjax these left their warm-up there: {'; '.join(ran(sets))}. For "
-        "tiles, and for models that are not among these, the table above holds:",
+        f"all compilation.{elsewhere(sets)} Of bmfjax these left their warm-up there: "
+        f"{'; '.join(ran(sets))}. For tiles, and for models that are not among these, the table "
+        "above holds:",
         kinds_table(sets),
         "Take the first where you need factors, intervals and a verdict. Where you need nothing "
         "but predicted entries, in seconds, the best other may do.",
@@ -485,7 +522,7 @@ def page_of(sets: dict) -> str:
         "squares; in brackets is the number of matrices, which are not the same for all. Above "
         "the dashed line a model predicts better than tuned latent classes. Column means are far "
         "below.*",
-        EXPLAINED,
+        EXPLAINED + elsewhere(sets),
         summary(sets),
         default_sentence(sets),
         "## Which model for which matrix",
