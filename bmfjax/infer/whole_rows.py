@@ -37,7 +37,7 @@ from bmfjax.kernels.numerics.precision import full_precision
 
 #: States of a row that are summed over, at most, for every draw: of many columns, and of few; in
 #: between so many that states times columns are `MAX_NUMBERS`.
-STATES_OF_MANY, STATES_OF_FEW, MAX_NUMBERS = 2**14, 2**19, 2**23
+STATES_OF_MANY, STATES_OF_FEW, MAX_NUMBERS = 2**14, 2**19, 2**24
 #: Nodes of a row's effect reach so many standard deviations of the prior to both sides.
 REACH = 6.0
 #: Steps of Newton's method to the mode of a row, and the longest, in prior standard deviations.

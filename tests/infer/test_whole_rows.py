@@ -256,7 +256,7 @@ def test_too_many_states_and_other_models_are_refused():
     with pytest.raises(InputError, match="1048576 states of 20 factors; there may be 524288"):
         fit.score_rows(ROWS)
     with pytest.raises(InputError, match="may be 16384"):
-        whole_rows.check_states(2**15, 1000, "15 factors")
+        whole_rows.check_states(2**15, 2000, "15 factors")
     for model in ("pmf", "nmf", "relaxed"):
         with pytest.raises(
             InputError, match=r"has no (score_rows|complete), which .* have; use score_new"
