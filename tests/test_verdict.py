@@ -371,6 +371,23 @@ def test_a_factor_that_one_of_four_chains_lacks_holds_and_the_run_goes_on():
     assert pair.factors.differing == ("3",)
 
 
+@pytest.mark.parametrize(
+    ("found_by", "status"), [(None, "reliable"), (3, "reliable"), (1, "in part")]
+)
+def test_chains_that_jumped_to_what_few_had_found_do_not_confirm_it(found_by, status):
+    """Four chains agree where one has found a mode; another run finds it less often."""
+    trace = {"log_joint": QUICK}
+    judged = of_chains(
+        GOOD, 4, 3, np.ones(2), trace, exact=True, found_by=found_by,
+        shared_starts=found_by == 1, starts=found_by or 0,
+    )  # fmt: skip
+    assert (judged.status, judged.factors.holds) == (status, True)
+    few = found_by == 1
+    assert judged.predictions.holds is not few and agrees(judged.figures) is not few
+    assert ("num_chains=8" in judged.remedy) == few
+    assert ("only one chain found the solution that all jumped to" in str(judged)) == few
+
+
 @pytest.mark.parametrize("family", ["boolean", "ratings"])
 def test_a_good_verdict_says_how_probable_the_number_of_factors_is(family):
     rank = np.random.default_rng(2).choice([3, 4], p=[0.2, 0.8], size=(4, 400))

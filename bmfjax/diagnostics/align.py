@@ -367,27 +367,35 @@ def agreement(usage_means, basis_means):
 
 
 def agreements(usage_means, basis_means) -> np.ndarray:
-    """Return `agreement` of all chains, and of the two thirds that are most alike, (2, rank).
+    """Return `agreement` of all chains, and how like the factor of their mean two thirds are.
 
-    Left out for each factor are the chains in which it is least like that of the others together.
+    The mean of all chains is what a result shows, and noise of two small groups is not in it. So
+    the second number of each factor is one that the tiles of two thirds of the chains reach, each
+    beside that of the mean. Both are (rank,), and never is the second the smaller one.
     """
     usage_means, basis_means = np.asarray(usage_means, float), np.asarray(basis_means, float)
     of_all = agreement(usage_means, basis_means)
     chains = len(usage_means)
-    kept, most = math.ceil(round(MOST * chains, 6)), of_all.copy()
-    if 1 < kept < chains:
-        each = np.array([_alike(usage_means, basis_means, [c]) for c in range(chains)])
-        for k, order in enumerate(np.argsort(-each, 0, kind="stable").T):
-            own = (means[np.sort(order[:kept])][..., [k]] for means in (usage_means, basis_means))
-            most[k] = agreement(*own)[0]
-    return np.stack([of_all, most])
+    kept = math.ceil(round(MOST * chains, 6))
+    if kept in (1, chains):
+        return np.stack([of_all, of_all])
+    whole = usage_means.mean(0), basis_means.mean(0)
+    each = [_cosines_of_tiles(own, whole) for own in zip(usage_means, basis_means, strict=True)]
+    # It is 0.8 for two like chains of three, and no less by rounding.
+    return np.stack([of_all, np.maximum(np.sort(each, 0)[-kept].round(12), of_all)])
 
 
 def _alike(usage_means, basis_means, group) -> np.ndarray:
     """Return the cosines (rank,) of tiles in the mean of some chains and in that of the others."""
+    both = usage_means, basis_means
+    others = [np.delete(means, group, 0).mean(0) for means in both]
+    return _cosines_of_tiles([means[group].mean(0) for means in both], others)
+
+
+def _cosines_of_tiles(one, other) -> np.ndarray:
+    """Return the cosine (rank,) of each tile of a pair of factor matrices and that of another."""
     cosine, empty = 1.0, []
-    for means in (usage_means, basis_means):
-        own, others = means[group].mean(0), np.delete(means, group, 0).mean(0)
+    for own, others in zip(one, other, strict=True):
         size, of_others = np.linalg.norm(own, axis=0), np.linalg.norm(others, axis=0)
         cosine = cosine * (own * others).sum(0) / np.maximum(size * of_others, 1e-300)
         empty.append([size == 0, of_others == 0])

@@ -368,6 +368,8 @@ class Chains:
     start: Callable[[bool], Mapping | None] = lambda resume: None
     #: ``search(run)``: the snapshot from which chains go on, and how many of them differ; or None.
     search: Callable[[ChainRun], Any] | None = None
+    #: How many chains had found by themselves what all may take over; 0 where none is given away.
+    num_starts: int = 0
     #: ``resting(snapshot)``: where chains stay that have no time for a step, if not at their start.
     resting: Callable[[Any], Any] | None = None
     #: What the family wants back with the draws.
@@ -482,7 +484,7 @@ class Chains:
             most_kept=most_kept if self.sites else None,
             trace=dict.fromkeys(self.trace, 1),
         )
-        run.timed_out = late
+        run.timed_out, run.num_starts = late, self.num_starts
         return run
 
 

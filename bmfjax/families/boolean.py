@@ -47,7 +47,7 @@ from bmfjax.families.tiles import (
 from bmfjax.infer import ChainRun, ascent_starts, boolean_starts, whole_rows
 from bmfjax.infer.ascent_start import MAX_CLIMB_RANK, can_climb
 from bmfjax.infer.boolean_start import EXCHANGE
-from bmfjax.infer.known_solutions import known_solutions, no_solutions
+from bmfjax.infer.known_solutions import known_solutions, no_solutions, number_near
 from bmfjax.infer.mcmc.ormachine import MOVES
 from bmfjax.infer.new_rows import (
     chance_in_new_rows,
@@ -448,6 +448,7 @@ def _following(problem, plan: Plan, number: int) -> Callable | None:
             lambda bound, resume: position_of(run.state),
             stream=STAGE_STREAM - (len(plan.stages) - 1 - number),
             found=_solutions_for(problem, plan.stages[number].options, run),
+            num_starts=_number_alone(plan.stages[number].options, run),
         )  # fmt: skip
 
     return next_stage
@@ -471,6 +472,14 @@ def _solutions_for(problem, options, run) -> dict:
     for name, size in zip(FACTORS, data.shape, strict=True):
         drawn[name] = PackedDraws(drawn[name], size)
     return {"solutions": known_solutions(drawn)}
+
+
+def _number_alone(options, run) -> int:
+    """Return how many chains found by themselves the best solution that jumps lead to, else 0."""
+    if "jump" not in options.get("moves", ()):
+        return 0
+    number = number_near(run.trace()["log_joint"][:, run.num_warmup :])
+    return min(number, run.num_starts or number)
 
 
 def _model(problem, arguments):

@@ -268,7 +268,8 @@ def tile_fit(
         judged = verdict.of_chains(
             fit._mixing, fit._num_chains, errors, agreement, after_warmup(run, trace),
             exact=is_exact(problem, chains), empty=size[order] == 0,
-            shared_starts=chains.arguments.get("shared_starts", False),
+            shared_starts=chains.arguments.get("shared_starts", False) or run.num_starts == 1,
+            starts=run.num_starts, found_by=run.num_starts or None,
             given_start=problem.init is not None,
             windows=chains.arguments.get("windows", {}),
             residual_floor=residual_floor, tried=what_was_tried(problem, chains, run),

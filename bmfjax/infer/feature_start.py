@@ -85,7 +85,7 @@ def best_starts(run: ChainRun, search: Search, *, settles: bool = False):
         if mass.shape[1] < search.sweeps:
             break
         mass, here = mass[:, -max(search.sweeps - search.num_anneal, 1) :], run.snapshot()
-        error, mass = _error(mass), mass.mean(1)
+        error, mass = error_of_mean(mass), mass.mean(1)
         best = here if best is None else _chosen(mass > highest, here, best)
         highest = np.maximum(mass, highest)
     if best is None:
@@ -105,7 +105,7 @@ def _settled(run: ChainRun, number: int, best, origin):
         run.restore(best, 0, {})
         mass = run.rehearse(SETTLE, number + look, is_late)["log_mass"]
         mass = mass[:, mass.shape[1] // 2 :]
-        source = _sources(mass.mean(1), _error(mass))
+        source = _sources(mass.mean(1), error_of_mean(mass))
         best, origin = _taken(run.snapshot(), source), origin[source]
         if is_late() or mass.mean(1).max() < highest + NEAR:
             break
@@ -113,7 +113,7 @@ def _settled(run: ChainRun, number: int, best, origin):
     return best, origin
 
 
-def _error(mass) -> float:
+def error_of_mean(mass) -> float:
     """Return the standard error of a chain's mean, from the means of batches of sweeps."""
     batches = [batch.mean(1) for batch in np.array_split(mass, BATCHES, 1) if batch.shape[1]]
     if len(batches) < BATCHES:
@@ -123,8 +123,12 @@ def _error(mass) -> float:
 
 def _sources(mass, error: float):
     """Return where each chain goes on: where it is, or at the best where that is far above."""
-    near = mass >= mass.max() - NEAR - 2.0 * math.sqrt(2.0) * error
-    return np.where(near, np.arange(len(mass)), mass.argmax())
+    return np.where(near_best(mass, error), np.arange(len(mass)), mass.argmax())
+
+
+def near_best(mass, error: float) -> np.ndarray:
+    """Tell of each chain whether its mean mass is that of the best, or hardly less."""
+    return mass >= mass.max() - NEAR - 2.0 * math.sqrt(2.0) * error
 
 
 def _taken(snapshot, source):

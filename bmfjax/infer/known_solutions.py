@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import logit
 
 from bmfjax.data.errors import InputError
+from bmfjax.infer.feature_start import error_of_mean, near_best
 from bmfjax.kernels.boolean.line_states import sides_of
 from bmfjax.kernels.boolean.moves.jump import KnownSolutions, Normal
 
@@ -85,6 +86,25 @@ def known_solutions(draws: Mapping[str, np.ndarray]) -> KnownSolutions:
             groups.append(aligned)
     groups.sort(key=lambda group: -len(group.bits))
     return _described(groups[:PLACES])
+
+
+def number_near(log_joint) -> int:
+    """Return how many chains are nearly as high as the highest, by their log joint (chain, step).
+
+    Where chains jump to solutions that were found before, so many found the best by themselves.
+    Compared are the second halves: a chain may lack `NEAR` nats, and two standard errors of the
+    difference, by means of batches.
+
+    Examples
+    --------
+    >>> heights = np.array([[-900.0], [-905.0], [-950.0]])
+    >>> number_near(heights + np.sin(np.arange(100.0)))
+    2
+    """
+    late = np.asarray(log_joint, float)[:, np.shape(log_joint)[1] // 2 :]
+    if not late.size:  # what was stored replaces it
+        return 0
+    return int(near_best(late.mean(1), error_of_mean(late)).sum())
 
 
 def _check(draws) -> None:

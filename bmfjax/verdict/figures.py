@@ -95,6 +95,8 @@ class Figures:
         solution that was given.
     starts : int
         How many starts of chains differ, of a search that gives some chains the same.
+    found_by : int
+        How many chains had found by themselves the solution that others jumped to, where they did.
     round_trips : int
         Between the ends of a ladder of temperatures, of all chains.
     rank : int
@@ -170,6 +172,7 @@ class Figures:
     shared_starts: bool | None = None
     given_start: bool | None = None
     starts: int | None = None
+    found_by: int | None = None
     errors: float | None = None
     noise_share: float | None = None
     window: int | None = None

@@ -121,15 +121,15 @@ def _mode(drawn) -> int:
 def of_chains(
     entries: Mixing, chains: int, errors, agreeing, trace, *, exact: bool,
     empty=None, residual_floor: float = 0.0, shared_starts: bool = False,
-    given_start: bool = False, starts: int = 0, windows: Mapping = _NO_WINDOWS,
-    tried: Tried = UNKNOWN,
+    given_start: bool = False, starts: int = 0, found_by: int | None = None,
+    windows: Mapping = _NO_WINDOWS, tried: Tried = UNKNOWN,
 ) -> Verdict:  # fmt: skip
     """Judge chains over nonnegative factors.
 
     `errors` counts the observed entries that the Boolean product gets wrong, `agreeing` (2, rank)
-    is the tile similarity across all chains, and across the two thirds most alike, or (rank,) the
-    first alone, `empty` (rank,) tells which factors have no tile when they are rounded (None: none
-    are rounded), and `trace` holds (chain, step) without the warm-up:
+    is the tile similarity across all chains, and what two thirds of the chains reach beside the
+    mean of all, or (rank,) the first alone, `empty` (rank,) tells which factors have no tile when
+    they are rounded (None: none are rounded), and `trace` holds (chain, step) without the warm-up:
     `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`,
     `noise_share`, the number of factors `rank`, `replica`, of which the figures hold the
     `round_trips`, and `dispersion_2` and so on of layers above the first.
@@ -138,7 +138,8 @@ def of_chains(
 
     Chains with `shared_starts` took over factors of each other before they started; those with a
     `given_start` all started from the solution that a user gave. `starts` is how many of their
-    starts differ, 0 where that was not looked at.
+    starts differ, 0 where that was not looked at; `found_by` is how many chains had found by
+    themselves what the others took over while they ran, None where they did not.
     `windows` says how many iterates a draw of each factor matrix averages, of a sampler that
     averages; `window` is the smallest.
     `clamped` is the mean share of coordinates at a bound. The remedy follows from what was `tried`.
@@ -163,6 +164,8 @@ def of_chains(
     }
     if starts:
         figures["starts"] = starts
+    if found_by is not None:
+        figures["found_by"] = found_by
     if "noise_share" in trace:
         figures["noise_share"] = _of(trace, "noise_share", np.mean)
     if windows:

@@ -173,7 +173,8 @@ def test_a_chain_may_lack_ten_nats_and_two_errors_of_a_difference():
     rng = np.random.default_rng(0)
     quick = rng.normal(0.0, 20.0, (4, 400))
     slow = np.repeat(rng.normal(0.0, 20.0, (4, 4)), 100, 1)  # all of it between batches
-    assert 0.3 < feature_start._error(quick) < 3.0 and 5.0 < feature_start._error(slow) < 20.0
-    assert feature_start._error(quick[:, :3]) == 0.0
+    error = feature_start.error_of_mean
+    assert 0.3 < error(quick) < 3.0 and 5.0 < error(slow) < 20.0
+    assert error(quick[:, :3]) == 0.0
     mass = np.array([0.0, -12.0, -16.0])
     np.testing.assert_array_equal(feature_start._sources(mass, 1.0), [0, 1, 0])

@@ -250,7 +250,7 @@ def turn(key, position, data: FeatureData, density: FeatureDensity) -> dict:
         turned = there & (jnp.log(uniform) < gain)
         return jnp.where(turned, other, effect), turned
 
-    # Of zero the logarithm would accept any exchange.
+    # The logarithm of zero would accept any exchange.
     uniform = random.uniform(key, there.shape, effect.dtype, minval=jnp.finfo(effect.dtype).eps)
     at = uniform, position["basis"].T, there
     effect, turned = lax.scan(feature, effect, at)
