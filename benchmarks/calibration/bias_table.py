@@ -294,8 +294,8 @@ up to 300 entries, against a long run of the exact sampler.
 | SGLD reflect, batch 64, h 0.4 | 0.798 | 0.751 | 101.9 |
 | SGLD logit, batch 64, h 0.1 | 0 | 0.126 | 0.8 |
 
-An effective draw of `AuxiliaryGibbs` costs 2.9 times one of Gibbs at this size (499.9 of 174.3).
-For larger matrices it [costs less](#from-which-size-on-are-minibatches-cheaper).
+An effective draw of `AuxiliaryGibbs` with batch 64 costs 2.9 times one of Gibbs at this size (499.9
+of 174.3). For larger matrices it [costs less](#from-which-size-on-are-minibatches-cheaper).
 
 No smaller step, top-up or control variate makes clamping right. Reflection gets better as the step
 shrinks, 0.80 at h = 0.4 and 0.20 at 0.1. At h = 0.4 chains can leave the mode for good: on the
