@@ -148,7 +148,7 @@ _HOME |= {name: home for home, names in _HOMES.items() for name in names}
 def __getattr__(name: str):
     """Load a public name, or one of the packages with names for users, where it is first used."""
     if name == "__version__":
-        return importlib.import_module("importlib.metadata").version("bmfjax")
+        return importlib.import_module("bmfjax.errors").version_of("bmfjax")
     if name in _PACKAGES:
         return importlib.import_module(f"bmfjax.{name}")
     if name not in _HOME:

@@ -15,11 +15,10 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 from bmfjax.clock import clock_running, running_clock
-from bmfjax.errors import InputError, printable
+from bmfjax.errors import InputError, printable, version_of
 from bmfjax.progress import say, status_line
 
 INTERRUPTED, DEFAULT_CHAINS = 130, 4
@@ -63,7 +62,7 @@ def build_parser(models: bool = True) -> argparse.ArgumentParser:
     Only these are worth the import of the models.
     """
     parser = _Parser(prog="bmfjax", description="Factorise matrices, with uncertainty.")
-    parser.add_argument("--version", action="version", version=f"bmfjax {version('bmfjax')}")
+    parser.add_argument("--version", action="version", version=f"bmfjax {version_of('bmfjax')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_fit(commands, models)
     _add_merge(commands)

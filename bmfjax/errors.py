@@ -1,6 +1,7 @@
-"""The one exception for bad input, and what of a text a terminal may show."""
+"""The one exception for bad input, what of a text a terminal may show, and installed versions."""
 
 import unicodedata
+from importlib.metadata import PackageNotFoundError, version
 
 #: Categories of characters that steer a terminal or break a line, and characters that turn the
 #: direction of what follows.
@@ -35,3 +36,17 @@ def printable(text):
     return "".join(
         repr(c)[1:-1] if c in _TURNING or unicodedata.category(c) in _STEERING else c for c in text
     )
+
+
+def version_of(package: str) -> str:
+    """Return the version of a package; "unknown" where its code lies beside and is not installed.
+
+    Examples
+    --------
+    >>> version_of("a package that is not there")
+    'unknown'
+    """
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

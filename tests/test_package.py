@@ -1,12 +1,15 @@
 """The package loads its names late, and they are all there."""
 
 import ast
+import importlib.metadata
 import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import bmfjax
+from bmfjax import errors
+from bmfjax.families.base import versions_in_use
 
 TREE = ast.parse(Path(bmfjax.__file__).read_text())
 
@@ -71,3 +74,11 @@ def test_a_new_process_knows_all_fits_and_imports_what_is_large_late():
     # So do the commands; the module of the class alone knows no family.
     commands = (Path(bmfjax.__file__).parent / "cli.py").read_text()
     assert "bmfjax.result" not in commands
+
+
+def test_code_that_is_not_installed_has_no_version_and_says_so(monkeypatch):
+    def absent(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(errors, "version", absent)
+    assert bmfjax.__version__ == versions_in_use()["bmfjax"] == "unknown"

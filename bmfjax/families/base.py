@@ -7,7 +7,6 @@ command line, the docstring of `bmfjax.fit` and the messages take their choices 
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import math
 import os
 import platform
@@ -32,6 +31,7 @@ from bmfjax.data.io.load import is_there
 from bmfjax.data.reading.door import as_frame, is_frame
 from bmfjax.data.stores import Share
 from bmfjax.diagnostics import Alignment, Binarized
+from bmfjax.errors import version_of
 from bmfjax.families.memory import SMALLER, Held, require_room
 from bmfjax.infer import ChainRun
 from bmfjax.infer.intervals import regular_interval
@@ -858,7 +858,7 @@ def versions_in_use() -> dict[str, str]:
     """Return the versions on which the draws depend."""
     found = {"python": platform.python_version()}
     found["precision"] = str(np.dtype(jax.numpy.result_type(float)))
-    return found | {p: importlib.metadata.version(p) for p in PACKAGES}
+    return found | {package: version_of(package) for package in PACKAGES}
 
 
 # ---- from draws to a fit --------------------------------------------------------------------

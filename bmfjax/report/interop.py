@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import importlib.metadata
 import json
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
+from bmfjax.errors import version_of
 
 if TYPE_CHECKING:
     import anndata
@@ -155,7 +155,7 @@ def _about(fit) -> dict:
         "factor_names": np.asarray(fit.factor_names, object),
         "scalars": scalars,
         "settings": json.dumps(fit.settings, default=str),
-        "version": importlib.metadata.version("bmfjax"),
+        "version": version_of("bmfjax"),
     }
 
 
