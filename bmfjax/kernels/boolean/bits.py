@@ -51,6 +51,7 @@ from jax import lax, random
 from jax.tree_util import register_dataclass
 
 from bmfjax.data.checks import whole
+from bmfjax.kernels.boolean import fused
 from bmfjax.kernels.boolean.words import (
     PackedLines,
     count_bits,
@@ -119,6 +120,7 @@ def update_bits(
     the update, (blocks,) counts. On a mesh, with blocks `along` one of its axes, a device draws the
     lines of its own blocks, and gets those of the others. As many blocks as the budget of the lines
     holds are drawn at once. Each has a key of its own, so that the draws are the same for all.
+    Where the budget says so, one kernel draws all lines (`bmfjax.kernels.boolean.fused`).
     """
     here, per_block, width = lines.ones.shape
     rank, filled = words.shape[0], here * per_block
@@ -134,6 +136,12 @@ def update_bits(
         return array.reshape(rank, here, per_block).transpose(1, 0, 2)
 
     odds = cut(_own_odds(log_odds, along, filled, size))
+    if update in THRESHOLDS and along.axis is None and lines.budget.fused:
+        if fused.knows(rank, width):
+            odds = jnp.where(exists[:, None], odds, -jnp.inf)
+            bits = cut(own_bits(words, along, filled))
+            bits, coverage = _in_one_kernel(key, lines, bits, odds, partner, weights, update)
+            return pack_last_axis(bits[:, :size]), coverage
 
     def one_block(block):
         number, ones, observed, bits, odds, exists = block
@@ -150,6 +158,24 @@ def update_bits(
         coverage = Coverage(*(counts[:blocks] for counts in coverage))
     flat = bits.transpose(1, 0, 2).reshape(rank, blocks * per_block)[:, :size]
     return pack_last_axis(flat), coverage
+
+
+def _in_one_kernel(key, lines: PackedLines, bits, log_odds, partner, weights, update):
+    """Draw all lines in one kernel, with the random numbers that blocks have of their own.
+
+    `bits` and `log_odds` are (blocks, rank, lines of a block); returned are (rank, all lines).
+    """
+    blocks, rank, per_block = bits.shape
+    keys = jax.vmap(lambda n: random.fold_in(key, n))(jnp.arange(blocks))
+    of_block = lambda k: THRESHOLDS[update](k, bits.shape[1:], log_odds.dtype)  # noqa: E731
+    flat = lambda a: a.transpose(1, 0, 2).reshape(rank, blocks * per_block)  # noqa: E731
+    words = [
+        None if a is None else a.reshape(blocks * per_block, -1)
+        for a in (lines.ones, lines.observed)
+    ]
+    given = flat(bits), flat(log_odds), flat(jax.vmap(of_block)(keys))
+    bits, counts = fused.draw(update.__name__, *words, partner, *given, weights)
+    return bits, Coverage(*counts.reshape(3, blocks, per_block).sum(-1, dtype=jnp.int32))
 
 
 def bytes_of_block(rank: int, lines: int, words: int) -> int:
@@ -181,6 +207,10 @@ def gibbs(key, lines: Lines, partner, weights: Weights):
     """Draw each bit in turn from its conditional; a `LineUpdate`."""
     threshold = random.logistic(key, lines.bits.shape, lines.log_odds.dtype)
     return _in_turn(lines, partner, weights, threshold, lambda _, odds, cut: cut < odds)
+
+
+#: The updates that a kernel knows, and the numbers that they draw for every bit.
+THRESHOLDS = {metropolis: log_uniform, gibbs: random.logistic}
 
 
 def _in_turn(lines, partner, weights, threshold, draw):

@@ -9,6 +9,7 @@ are taken at once. The choice is made where data are packed, and travels with th
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -25,9 +26,13 @@ UNKNOWN = 8 * 2**30
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """The bytes that blocks which are worked on side by side may take; 0: one after the other."""
+    """The bytes that blocks which are worked on side by side may take; 0: one after the other.
+
+    `fused` says that the device runs kernels of our own, for what has one.
+    """
 
     bytes: int = 0
+    fused: bool = False
 
     def number(self, blocks: int, size: int) -> int:
         """Return how many of so many blocks to take at once, each of which takes `size` bytes."""
@@ -90,7 +95,19 @@ def device_budget() -> Budget:
     True
     """
     memory = device_memory()
-    return ONE_BY_ONE if memory is None else Budget(memory // SHARE)
+    return ONE_BY_ONE if memory is None else Budget(memory // SHARE, runs_kernels())
+
+
+def runs_kernels() -> bool:
+    """Tell whether JAX has a compiler for kernels of our own on this device: one of NVIDIA."""
+    client = jax.local_devices()[0].client
+    if "cuda" not in client.platform_version.lower():
+        return False
+    try:
+        importlib.import_module("jax.experimental.pallas.triton")
+    except ImportError:
+        return False
+    return True
 
 
 def device_memory() -> int | None:
@@ -105,6 +122,8 @@ def divided(data: Any, number: int) -> Any:
     """Return data whose budgets are shared among so many chains or replicas, side by side."""
 
     def part(leaf):
-        return Budget(leaf.bytes // number) if isinstance(leaf, Budget) else leaf
+        if not isinstance(leaf, Budget):
+            return leaf
+        return dataclasses.replace(leaf, bytes=leaf.bytes // number)
 
     return jax.tree.map(part, data, is_leaf=lambda leaf: isinstance(leaf, Budget))
