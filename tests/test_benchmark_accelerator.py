@@ -14,7 +14,7 @@ found = {"platform": "gpu", "kind": "NVIDIA H100 80GB HBM3"} if name == "device"
 open(path, "w").write(json.dumps(found))
 if name == "votes": raise RuntimeError("out of memory")
 if name == "iasg": time.sleep(60)
-if name == "models": open(path, "w").write("{half")
+if name == "ratings": open(path, "w").write("{half")
 """
 
 
@@ -31,17 +31,17 @@ def accelerator(monkeypatch, tmp_path):
 def test_phases_that_fail_or_hang_leave_their_message_and_what_they_found(
     accelerator, monkeypatch, tmp_path, capsys
 ):
-    chosen = ["--only", "votes", "iasg", "models", "starts", "--output", str(tmp_path)]
+    chosen = ["--only", "votes", "iasg", "ratings", "starts", "--output", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["accelerator.py", *chosen, "--commit", "abc1234"])
     accelerator.main()
     record = json.loads((tmp_path / "accelerator_h100.json").read_text())
     ends = record["figures"]["phases"]
-    assert list(ends) == ["device", "models", "votes", "iasg", "starts"]
+    assert list(ends) == ["device", "votes", "ratings", "starts", "iasg"]
     assert "RuntimeError: out of memory" in ends["votes"]["stopped"]
     assert ends["iasg"]["stopped"] == "at its limit" and ends["iasg"]["seconds"] < 60
     assert "stopped" not in ends["starts"]
     assert [record["figures"][n] for n in ("starts", "votes", "iasg")] == [{"a": 1}] * 3
-    assert record["figures"]["models"] == {}
+    assert record["figures"]["ratings"] == {}
     assert record["device"]["kind"] == "NVIDIA H100 80GB HBM3" and record["commit"] == "abc1234"
     assert "abc1234" not in record["command"]
     assert "no page was written: TypeError" in capsys.readouterr().out  # of such figures

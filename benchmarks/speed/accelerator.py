@@ -2,12 +2,13 @@
 
 What the samplers do on one accelerator, in one command of at most eight minutes.
 
-Phases run one after the other, each in a process of its own with a limit on its time: what the
-device is, Boolean sweeps by size and by blocks at once, the tests that are marked for a device,
-sweeps of the other models, starts, a first answer, IASG, the small sizes on the CPU beside it, and
-the largest matrix that fits. After each phase the record and its page are written anew, so that a
-run that is cut off leaves what it has found. A phase that fails or takes too long leaves its
-message. Data are made on the device or in a moment; nothing is fetched.
+Each phase is a process of its own with a limit on its time: what the device is, sweeps of all
+models by size, starts, a first answer, the largest matrix that fits, the tests that are marked for
+a device, IASG, and Boolean sweeps by blocks at once. What compiles long compiles side by side, but
+nothing compiles or runs on the device while something is timed there. The small sizes run on the
+CPU beside it, on two cores that nothing else has. After each phase the record and its page are
+written anew, so that a run that is cut off leaves what it has found. A phase that fails or takes
+too long leaves its message. Data are made on the device or in a moment; nothing is fetched.
 
 It needs what bmfjax needs, and pytest. The record is named by the device.
 
@@ -24,7 +25,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -32,20 +35,28 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.device import parse
 from benchmarks.form import Records, notes, number, page, table
 from benchmarks.record import write_record
-from benchmarks.speed.accelerator_phases import PHASES
+from benchmarks.speed.accelerator_phases import (
+    BESIDE,
+    CORES,
+    OWN_CORES,
+    PHASES,
+    STAGES,
+    TURNS,
+)
 
 PROGRAM = Path(__file__).with_name("accelerator_phases.py")
 #: Seconds that a phase must have to be worth its start.
 LEAST = 10
 
 
-def run_phase(name: str, seconds: float, folder: Path) -> tuple[dict, dict]:
+def run_phase(name: str, seconds: float, folder: Path, given: dict) -> tuple[dict, dict]:
     """Run a phase; return what it found, and how it ended."""
+    folder = folder / name.replace(" ", "_")
+    folder.mkdir()
     path, log = folder / "found.json", folder / "log.txt"
-    path.unlink(missing_ok=True)
     # Several processes may be on the device at once.
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    environment |= PHASES[name].environment
+    environment |= PHASES[name].environment | given
     began = time.monotonic()
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -137,7 +148,10 @@ seconds in all. It needs what bmfjax needs and pytest, and no network.
 """
 
 #: The phases that time sweeps; the CPU beside the device has some of their cases.
-SWEEPS = ("boolean", "votes", "models", "blocks", "largest")
+SWEEPS = (
+    "boolean", "large boolean", "votes", "models", "relaxed", "nonnegative", "ratings", "features",
+    "blocks", "largest",
+)  # fmt: skip
 
 
 @page(__doc__, "accelerator_[!c]*", "accelerator_cpu*", notes=NOTES)
@@ -221,6 +235,9 @@ def _rest(found: dict):
         bad = "; ".join(f"`{test}`" for test in one.get("not passed", ())) or "none"
         told = counts or one.get("error") or "none ran"
         yield f"Tests of the kernels there: {told}. Not passed: {bad}."
+        if late := one.get("not ended"):
+            tests = "; ".join(f"`{test}`" for test in late)
+            yield f"Not ended in their {number(one.get('seconds'))} s: {tests}."
 
 
 def _is_count(value) -> bool:
@@ -244,30 +261,60 @@ def main() -> None:
     options = parse(parser)
     end = time.monotonic() + options.limit
     # The record says on which device all is measured.
-    chosen = [name for name in PHASES if name == "device" or name in options.only]
+    chosen = {"device", *options.only}
     figures = {"limit_seconds": options.limit, "phases": {}}
-    with tempfile.TemporaryDirectory() as folder:
-        for name in chosen:
-            left = end - time.monotonic()
-            if left < LEAST:
-                figures["phases"][name] = {"stopped": "not begun: no time was left"}
-                found = {}
-            else:
-                seconds = min(PHASES[name].seconds, left)
-                found, figures["phases"][name] = run_phase(name, seconds, Path(folder))
-            figures[name] = found
-            print(name, figures["phases"][name], flush=True)
-            for case, figure in found.items():
-                print("   ", case, figure, flush=True)
-            kind = str(figures["device"].get("kind", "unknown"))
-            device = {"platform": figures["device"].get("platform", "unknown"), "kind": kind}
-            try:
-                write_record(
-                    f"accelerator_{slug(kind)}", figures, options.output, device=device,
-                    commit=options.commit,
-                )  # fmt: skip
-            except Exception as error:  # the record is there, its page not: time on a card is short
-                print(f"no page was written: {type(error).__name__}: {error}", flush=True)
+    own, rest = _cores() if BESIDE in chosen else ({}, {})
+    lock = threading.Lock()
+
+    def one(name, given, folder):
+        left = end - time.monotonic()
+        if left < LEAST:
+            found, ended = {}, {"stopped": "not begun: no time was left"}
+        else:
+            found, ended = run_phase(name, min(PHASES[name].seconds, left), folder, given)
+        with lock:
+            figures[name], figures["phases"][name] = found, ended
+            figures["phases"] = {n: figures["phases"][n] for n in PHASES if n in figures["phases"]}
+            _tell(name, figures, options)
+
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as threads:
+        running, folder = [], Path(folder)
+        turns = {TURNS: str(folder / "turns")}
+        for stage in STAGES:
+            begun = [threads.submit(one, n, rest | turns, folder) for n in stage if n in chosen]
+            for phase in begun:
+                phase.result()
+            if stage == STAGES[0] and BESIDE in chosen:
+                running.append(threads.submit(one, BESIDE, own, folder))
+        for phase in running:
+            phase.result()
+
+
+def _cores() -> tuple[dict, dict]:
+    """Return variables that give the phase beside the others its cores, and them the rest."""
+    ask = getattr(os, "sched_getaffinity", None)
+    cores = sorted(ask(0)) if ask else []
+    if len(cores) < 2 * OWN_CORES:
+        return {}, {}
+    named = lambda cores: {CORES: " ".join(map(str, cores))}  # noqa: E731
+    return named(cores[-OWN_CORES:]), named(cores[:-OWN_CORES])
+
+
+def _tell(name: str, figures: dict, options) -> None:
+    """Say what a phase found, and write the record and its page anew."""
+    print(name, figures["phases"][name], flush=True)
+    for case, figure in figures[name].items():
+        print("   ", case, figure, flush=True)
+    found = figures.get("device", {})
+    kind = str(found.get("kind", "unknown"))
+    device = {"platform": found.get("platform", "unknown"), "kind": kind}
+    try:
+        write_record(
+            f"accelerator_{slug(kind)}", figures, options.output, device=device,
+            commit=options.commit,
+        )  # fmt: skip
+    except Exception as error:  # the record is there, its page not: time on a card is short
+        print(f"no page was written: {type(error).__name__}: {error}", flush=True)
 
 
 if __name__ == "__main__":

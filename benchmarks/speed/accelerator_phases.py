@@ -8,19 +8,27 @@ case that fails leaves its message.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 ROOT = Path(__file__).parents[2]
 #: Rows, columns and rank of Boolean matrices of random words, and whether a CPU runs them too.
@@ -33,6 +41,7 @@ BOOLEAN = {
 }
 #: Of which the number of blocks at once is varied, by words of all that are taken at once.
 VARIED, WORDS_AT_ONCE = "100,000 x 1,000, rank 20", (2**13, 2**17, 2**20, 2**24)
+LARGEST = "1,300,000 x 20,000, rank 10"
 ONE_BY_ONE = "300,000 x 5,000, rank 10"
 #: Seconds of sampling that a case is timed for, and rounds of these.
 SECONDS, ROUNDS, CHAINS = 0.6, 3, 4
@@ -54,6 +63,27 @@ class Found:
         part = self.path.with_suffix(".part")
         part.write_text(json.dumps(self.figures))
         part.replace(self.path)
+
+
+# ---- side by side ---------------------------------------------------------------------------
+
+#: The file by which phases that run side by side take turns, and the cores that a phase may use.
+TURNS, CORES = "BMFJAX_BENCHMARK_TURNS", "BMFJAX_BENCHMARK_CORES"
+
+
+@contextlib.contextmanager
+def turn(is_timed: bool):
+    """Wait until no phase beside this one times anything; to time, also until none compiles."""
+    path = os.environ.get(TURNS)
+    if not path or fcntl is None:
+        yield
+        return
+    with open(path, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if is_timed else fcntl.LOCK_SH)
+        yield  # closing the file gives the turn away
+
+
+compiling, timing = functools.partial(turn, False), functools.partial(turn, True)
 
 
 # ---- the device -----------------------------------------------------------------------------
@@ -114,24 +144,26 @@ def sweep_times(algorithm, state, data) -> dict:
         step = lambda i, s: algorithm.step(random.fold_in(key, i), s, data)[0]  # noqa: E731
         return lax.fori_loop(0, number, step, state)
 
-    began = time.perf_counter()
-    lowered = jax.jit(many).lower(random.key(0), np.int32(1), state, data)
-    program = lowered.compile(compiler_options=chain_options())
-    compiling = time.perf_counter() - began
+    with compiling():
+        began = time.perf_counter()
+        lowered = jax.jit(many).lower(random.key(0), np.int32(1), state, data)
+        program = lowered.compile(compiler_options=chain_options())
+        compile_seconds = time.perf_counter() - began
 
     def seconds(key, number):
         began = time.perf_counter()
         jax.block_until_ready(program(random.key(key), np.int32(number), state, data))
         return time.perf_counter() - began
 
-    seconds(0, 1)
-    number = int(np.clip(SECONDS / ROUNDS / seconds(1, 1), 1, 200))
-    times = [1e3 * seconds(2 + r, number) / number for r in range(ROUNDS)]
+    with timing():
+        seconds(0, 1)
+        number = int(np.clip(SECONDS / ROUNDS / seconds(1, 1), 1, 200))
+        times = [1e3 * seconds(2 + r, number) / number for r in range(ROUNDS)]
     return {
         "sweep_ms": round(float(np.median(times)), 3),
         "sweep_ms_quickest": round(min(times), 3),
         "sweeps_a_round": number,
-        "compile_seconds": round(compiling, 1),
+        "compile_seconds": round(compile_seconds, 1),
         "temporary_bytes": program.memory_analysis().temp_size_in_bytes,
     }
 
@@ -162,11 +194,12 @@ def boolean_case(rows: int, columns: int, rank: int, budget=None) -> dict:
         make_all = jax.jit(lambda k: jax.lax.map(make, random.split(k, blocks), batch_size=few))
         return PackedLines(make_all(key), None, budget)
 
-    count = jnp.float32(rows * columns / 2)
-    sides = lines(random.key(0), rows, columns), lines(random.key(1), columns, rows)
-    data = PackedData(*sides, count, count)
-    algorithm = ormachine(BooleanDensity((rows, columns), rank))
-    state = jax.jit(algorithm.init)(random.key(0), None, data)
+    with compiling():
+        count = jnp.float32(rows * columns / 2)
+        sides = lines(random.key(0), rows, columns), lines(random.key(1), columns, rows)
+        data = PackedData(*sides, count, count)
+        algorithm = ormachine(BooleanDensity((rows, columns), rank))
+        state = jax.block_until_ready(jax.jit(algorithm.init)(random.key(0), None, data))
     blocks = {"blocks": [s.ones.shape[0] for s in sides], "words": sum(s.ones.size for s in sides)}
     return sweep_times(algorithm, state, data) | blocks
 
@@ -181,11 +214,18 @@ def _room() -> float:
     return psutil.virtual_memory().available / 8 if memory is None else memory / 2
 
 
-def boolean(found: Found, small_only: bool = False) -> None:
-    """Time Boolean sweeps by size."""
-    for name, (*size, is_small) in BOOLEAN.items():
-        if is_small or not small_only:
-            found.add(name, functools.partial(boolean_case, *size))
+def boolean(found: Found, is_large: bool = False) -> None:
+    """Time Boolean sweeps by size; the large ones also without a kernel of our own."""
+    from bmfjax.kernels.numerics.budget import device_budget
+
+    cases = {name: size for name, (*size, is_small) in BOOLEAN.items() if is_small != is_large}
+    for name, size in cases.items():
+        found.add(name, functools.partial(boolean_case, *size))
+    if is_large and device_budget().fused:
+        array_code = dataclasses.replace(device_budget(), fused=False)
+        for name in (VARIED, LARGEST):
+            make = functools.partial(boolean_case, *BOOLEAN[name][:3], array_code)
+            found.add(f"{name}, array code", make)
 
 
 def blocks(found: Found) -> None:
@@ -207,9 +247,10 @@ def votes_case() -> dict:
 
     from benchmarks.speed import ormachine_speed
 
-    data, algorithms, *_ = ormachine_speed.problem(ormachine_speed.VOTES, ())
-    (algorithm,) = algorithms.values()
-    state = jax.jit(algorithm.init)(random.key(0), None, data)
+    with compiling():
+        data, algorithms, *_ = ormachine_speed.problem(ormachine_speed.VOTES, ())
+        (algorithm,) = algorithms.values()
+        state = jax.block_until_ready(jax.jit(algorithm.init)(random.key(0), None, data))
     return sweep_times(algorithm, state, data)
 
 
@@ -276,33 +317,38 @@ def model_case(make, rank: int, options: dict) -> dict:
     from bmfjax.families import ask
     from bmfjax.infer.run import ChainRun
 
-    request = ask(make(), rank, num_chains=CHAINS, num_warmup=0, num_samples=8, seed=0, **options)
-    chains = request.chains()
-    run = ChainRun(
-        chains.algorithm, random.key(0), chains.data, num_chains=CHAINS, num_warmup=10**6,
-        num_samples=1, chunk_size=1000,
-    )  # fmt: skip
+    with compiling():
+        chains = ask(
+            make(), rank, num_chains=CHAINS, num_warmup=0, num_samples=8, seed=0, **options
+        ).chains()
+        run = ChainRun(
+            chains.algorithm, random.key(0), chains.data, num_chains=CHAINS, num_warmup=10**6,
+            num_samples=1, chunk_size=1000,
+        )  # fmt: skip
 
     def seconds(number):
         began = time.perf_counter()
         run.advance(number)
         return time.perf_counter() - began
 
-    compiling, _ = seconds(1), seconds(1)
-    number = int(np.clip(SECONDS / ROUNDS / seconds(1), 1, 200))
-    times = [1e3 * seconds(number) / number for _ in range(ROUNDS)]
+    with compiling():
+        compile_seconds = seconds(1)
+    with timing():
+        seconds(1)
+        number = int(np.clip(SECONDS / ROUNDS / seconds(1), 1, 200))
+        times = [1e3 * seconds(number) / number for _ in range(ROUNDS)]
     return {
         "sweep_ms": round(float(np.median(times)), 3),
         "sweep_ms_quickest": round(min(times), 3),
         "sweeps_a_round": number,
-        "compile_seconds": round(compiling, 1),
+        "compile_seconds": round(compile_seconds, 1),
     }
 
 
-def models(found: Found, small_only: bool = False) -> None:
-    """Time sweeps of the other models."""
+def models(found: Found, *kinds: str, small_only: bool = False) -> None:
+    """Time sweeps of the other models, or of these."""
     for name, (*case, is_small) in MODELS.items():
-        if is_small or not small_only:
+        if (is_small or not small_only) and name.startswith(kinds or ("",)):
             found.add(name, functools.partial(model_case, *case))
 
 
@@ -313,7 +359,7 @@ def votes(found: Found) -> None:
 
 def on_cpu(found: Found) -> None:
     """Time the small sizes on the CPU beside the device."""
-    boolean(found, small_only=True)
+    boolean(found)
     votes(found)
     models(found, small_only=True)
 
@@ -429,44 +475,56 @@ def largest(found: Found) -> None:
 # ---- tests ----------------------------------------------------------------------------------
 
 #: Processes that run tests, and the seconds after which they are stopped.
-WORKERS, TEST_SECONDS = 12, 100
-#: The variable that says which tests a process runs.
+WORKERS, TEST_SECONDS = 14, 125
+#: The variable that says which tests a process runs, and where it writes what becomes of them.
 SHARD = "BMFJAX_TEST_SHARD"
-_OUTCOME = re.compile(r"^(\S+::\S.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)", re.MULTILINE)
+#: Tests that take so many seconds are named.
+SLOW = 10
 
 
 def pytest_collection_modifyitems(items: list) -> None:
-    """Leave a process of tests its own ones; pytest calls it."""
+    """Leave a process of tests its own ones, the long ones last; pytest calls it."""
     if SHARD in os.environ:
-        number, workers = map(int, os.environ[SHARD].split())
-        items[:] = items[number::workers]
+        number, workers, path = os.environ[SHARD].split(maxsplit=2)
+        items.sort(key=lambda item: item.get_closest_marker("long") is not None)
+        items[:] = items[int(number) :: int(workers)]
+        Path(path).write_text("".join(f"{item.nodeid}\n" for item in items))
+
+
+def pytest_runtest_logreport(report) -> None:
+    """Write down what became of a test; pytest calls it."""
+    if SHARD in os.environ and (report.when == "call" or report.outcome != "passed"):
+        path = os.environ[SHARD].split(maxsplit=2)[2]
+        with open(f"{path}.ended", "a") as file:
+            file.write(f"{report.outcome} {report.duration:.1f} {report.nodeid}\n")
 
 
 def tests(found: Found) -> None:
     """Run the tests that are marked for a device, in several processes without a plugin."""
-    workers = min(WORKERS, os.cpu_count() or 1)
-    command = [sys.executable, "-m", "pytest", "-vv", "-m", "device and not long"]
+    workers = max(1, min(WORKERS, num_cores()))
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "device"]
     command += ["-p", "no:cacheprovider", "-p", "no:benchmark", "-p", "no:randomly"]
-    command += ["--no-header", "--tb=line", "-p", Path(__file__).stem, *map(str, _marked())]
+    command += ["--no-header", "--tb=short", "-p", Path(__file__).stem, *map(str, _marked())]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         paths = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         environment = os.environ | {
             "BMFJAX_TEST_CACHE": folder, "PYTHONUNBUFFERED": "1", "PYTHONPATH": paths,
         }  # fmt: skip
-        logs = [Path(folder) / f"{n}.log" for n in range(workers)]
+        shards = [Path(folder) / f"{n}" for n in range(workers)]
         running = [
             subprocess.Popen(
-                command, cwd=ROOT, env=environment | {SHARD: f"{n} {workers}"},
-                stdout=log.open("w"), stderr=subprocess.STDOUT,
+                command, cwd=ROOT, env=environment | {SHARD: f"{n} {workers} {shard}"},
+                stdout=shard.with_suffix(".log").open("w"), stderr=subprocess.STDOUT,
             )
-            for n, log in enumerate(logs)
+            for n, shard in enumerate(shards)
         ]  # fmt: skip
-        while time.perf_counter() - began < TEST_SECONDS:
+        while True:
+            seconds = time.perf_counter() - began
             is_over = all(p.poll() is not None for p in running)
-            found.add("tests", functools.partial(_outcomes, logs, is_over, began))
-            if is_over:
-                return
+            found.add("tests", functools.partial(outcomes, shards, is_over, seconds))
+            if is_over or seconds > TEST_SECONDS:
+                break
             time.sleep(2)
         for process in running:
             process.kill()
@@ -477,15 +535,34 @@ def _marked() -> list[Path]:
     return [p for p in sorted(ROOT.glob("tests/**/test_*.py")) if "mark.device" in p.read_text()]
 
 
-def _outcomes(logs, is_over: bool, began: float) -> dict:
-    """Count outcomes, and name tests that do not pass."""
-    texts = [log.read_text(errors="replace") for log in logs]
-    every = [outcome for text in texts for outcome in _OUTCOME.findall(text)]
-    count = {kind.lower(): sum(o == kind for _, o in every) for _, kind in every}
-    bad = [test for test, outcome in every if outcome in ("FAILED", "ERROR")]
-    ends = [text.strip().splitlines()[-1][:200] for text in texts if text.strip()]
-    seconds = round(time.perf_counter() - began, 1)
-    return {"finished": is_over, "seconds": seconds, **count, "not passed": bad, "ends": ends}
+def outcomes(shards: list[Path], is_over: bool, seconds: float) -> dict:
+    """Count outcomes, and name tests that did not pass, did not end, or took long."""
+    chosen, ended = [], {}
+    for shard in shards:
+        chosen += shard.read_text().splitlines() if shard.exists() else []
+        path = Path(f"{shard}.ended")
+        for line in path.read_text().splitlines() if path.exists() else ():
+            outcome, took, test = line.split(maxsplit=2)
+            if ended.get(test, ("passed",))[0] == "passed":  # an error after it counts
+                ended[test] = outcome, float(took)
+    count = Counter(outcome for outcome, _ in ended.values())
+    logs = [shard.with_suffix(".log") for shard in shards]
+    said = "\n".join(log.read_text(errors="replace") for log in logs if log.exists())
+    return {
+        "finished": is_over,
+        "seconds": round(seconds, 1),
+        **count,
+        "not passed": sorted(t for t, (outcome, _) in ended.items() if outcome == "failed"),
+        "not ended": sorted(set(chosen) - set(ended)),
+        "slow": {t: took for t, (_, took) in sorted(ended.items()) if took >= SLOW},
+        "errors": [line[:200] for line in said.splitlines() if line.startswith("E  ")][:20],
+    }
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    ask = getattr(os, "sched_getaffinity", None)
+    return len(ask(0)) if ask else os.cpu_count() or 1
 
 
 # ---- which phases there are -----------------------------------------------------------------
@@ -496,25 +573,45 @@ class Phase(NamedTuple):
 
     run: Callable[[Found], None]
     seconds: float
-    environment: dict[str, str]
+    environment: Mapping[str, str] = MappingProxyType({})
 
 
-#: In the order in which they run: what matters most comes first.
 PHASES = {
-    "device": Phase(device, 40, {}),
-    "boolean": Phase(boolean, 80, {}),
-    "tests": Phase(tests, 115, {}),
-    "models": Phase(models, 110, {}),
-    "blocks": Phase(blocks, 60, {}),
-    "votes": Phase(votes, 40, {}),
-    "first answer": Phase(first_answer, 60, {}),
-    "iasg": Phase(iasg, 50, {}),
-    "starts": Phase(starts, 110, {}),
-    "on cpu": Phase(on_cpu, 90, {"JAX_PLATFORMS": "cpu"}),
-    "largest": Phase(largest, 50, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9"}),
+    "device": Phase(device, 40),
+    "boolean": Phase(boolean, 90),
+    "large boolean": Phase(functools.partial(boolean, is_large=True), 110),
+    "votes": Phase(votes, 60),
+    "relaxed": Phase(lambda found: models(found, "relaxed", "logistic"), 90),
+    "nonnegative": Phase(lambda found: models(found, "nmf"), 60),
+    "ratings": Phase(lambda found: models(found, "ratings"), 110),
+    "features": Phase(lambda found: models(found, "features"), 110),
+    "starts": Phase(starts, 90),
+    "first answer": Phase(first_answer, 60),
+    "largest": Phase(largest, 60, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9"}),
+    "tests": Phase(tests, TEST_SECONDS + 10),
+    "iasg": Phase(iasg, 50),
+    "blocks": Phase(blocks, 60),
+    "on cpu": Phase(on_cpu, 280, {"JAX_PLATFORMS": "cpu"}),
 }
+#: Stages come one after the other, and the phases of a stage run side by side: what they compile
+#: takes longest. What matters most comes first.
+STAGES = (
+    ("device",),
+    ("boolean", "large boolean", "votes", "relaxed", "nonnegative", "ratings", "features"),
+    ("starts",),
+    ("first answer",),
+    ("largest",),
+    ("tests",),
+    ("iasg",),
+    ("blocks",),
+)
+#: Runs beside all stages but the first, on cores of its own, as many as those of the records of
+#: CPUs.
+BESIDE, OWN_CORES = "on cpu", 2
 
 
 if __name__ == "__main__":
+    if os.environ.get(CORES) and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, map(int, os.environ[CORES].split()))
     sys.path.insert(0, str(ROOT))
     PHASES[sys.argv[1]].run(Found(Path(sys.argv[2])))

@@ -4,6 +4,7 @@ Every line starts from bits that are given, and the probability of each of its n
 of the pass, written out as a product of matrices over the states of a line.
 """
 
+import dataclasses
 import functools
 import itertools
 
@@ -18,6 +19,7 @@ from jax import random
 from bmfjax.data import InputError
 from bmfjax.data.binary import BinaryMatrix
 from bmfjax.kernels.boolean import bits as bits_module
+from bmfjax.kernels.boolean import fused
 from bmfjax.kernels.boolean import words as packed_lines
 from bmfjax.kernels.boolean.bits import Lines, Weights, gibbs, joint, metropolis, update_bits, weigh
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
@@ -95,12 +97,13 @@ def problem(side, missing, odds):
     return matrix, values, bits, other, log_odds
 
 
-def draws_of(side, missing, odds, kind, weights=WEIGHTS, block_words=40):
+def draws_of(side, missing, odds, kind, weights=WEIGHTS, block_words=40, is_fused=False):
     """The problem, and (key, line, rank) draws with their (key, 3) counts."""
     matrix, values, bits, other, log_odds = problem(side, missing, odds)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packed_lines, "BLOCK_WORDS", block_words)
         lines = getattr(packed_data(matrix), side)
+    lines = lines._replace(budget=dataclasses.replace(lines.budget, fused=is_fused))
     assert (lines.ones.shape[0] > 1) == (block_words < 100)
     given = log_odds[:1].T if odds == "of factors" else log_odds.T
     weights = Weights(*(jnp.float32(w) for w in weights))
@@ -158,11 +161,13 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("side", "missing", "odds", "kind", "is_fused"),
+    [(*case, False) for case in CASES] + [(*CASES[n], True) for n in (0, 1, 4)],
+)
 @pytest.mark.device
-@pytest.mark.parametrize(("side", "missing", "odds", "kind"), CASES)
-@pytest.mark.device
-def test_a_pass_has_the_law_of_its_conditionals(side, missing, odds, kind):
-    given, drawn, counts = draws_of(side, missing, odds, kind)
+def test_a_pass_has_the_law_of_its_conditionals(side, missing, odds, kind, is_fused):
+    given, drawn, counts = draws_of(side, missing, odds, kind, is_fused=is_fused)
     assert law_p_value(kind, given, drawn) > 1e-3
     values, _, other, _ = given
     covered = np.einsum("slk,ek->sle", drawn[:5].astype(int), other) > 0
@@ -217,6 +222,62 @@ def test_the_loop_is_unrolled_by_the_words_of_all_lines_and_the_rank(monkeypatch
     monkeypatch.setattr(bits_module, "UNROLLED_WORDS", 200)
     monkeypatch.setattr(bits_module, "UNROLLED_RANK", 5)
     assert [lower(99, 5), lower(100, 5), lower(100, 6)] == [1, 5, 1]
+
+
+# ---- one kernel for all lines -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "missing", "kind", "tiles"),
+    [
+        ((13, 3, 3), True, "metropolis", None),
+        ((9, 40, 5), False, "gibbs", fused.Tiles(2, 1, 1)),
+        ((6, 70, 4), True, "metropolis", fused.Tiles(4, 2, 2)),
+        ((5, 33, 40), False, "metropolis", fused.Tiles(1, 1, 2)),  # two words of factors
+        ((3, 2100, 2), True, "gibbs", fused.Tiles(1, 1, 4)),  # counts that 16 bits do not hold
+    ],
+)
+def test_one_kernel_draws_the_bits_of_the_array_code(shape, missing, kind, tiles):
+    size, width, rank = shape
+    r = np.random.default_rng(0)
+    words = lambda *shape: r.integers(0, 2**32, shape, dtype=np.uint32)  # noqa: E731
+    observed = words(size, width) | words(size, width) if missing else np.uint32(0xFFFFFFFF)
+    ones, partner = words(size, width) & observed, words(rank, width) & words(rank, width)
+    bits, odds = r.random((rank, size)) < 0.4, r.normal(size=(rank, size)).astype(np.float32)
+    odds[0, 0], odds[1, -1] = -np.inf, np.inf
+    weights = Weights(jnp.float32(0.03), jnp.float32(-0.05))
+    lines = Lines(*map(jnp.asarray, (ones, observed, bits, odds)))
+    lines = lines if missing else dataclasses.replace(lines, observed=None)
+    key, thresholds = random.key(1), bits_module.THRESHOLDS[UPDATES[kind]]
+
+    @fast_jit
+    def both(lines, partner):
+        drawn, seen = UPDATES[kind](key, lines, partner, weights)
+        noise = thresholds(key, bits.shape, odds.dtype)
+        given = lines.ones, lines.observed, partner, lines.bits, lines.log_odds, noise, weights
+        return (drawn, jnp.stack(seen)), fused.draw(kind, *given, tiles)
+
+    (drawn, seen), (found, counts) = both(lines, jnp.asarray(partner))
+    np.testing.assert_array_equal(found, drawn)
+    np.testing.assert_array_equal(counts.sum(1), seen)
+    assert 0.1 < (drawn != bits).mean() < 0.9
+
+
+def test_all_blocks_are_drawn_in_one_kernel_with_the_random_numbers_of_their_own():
+    arguments = "by_column", True, "each", "metropolis"
+    _, drawn, counts = draws_of(*arguments)
+    _, found, same = draws_of(*arguments, is_fused=True)
+    np.testing.assert_array_equal(found, drawn)
+    np.testing.assert_array_equal(same, counts)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (10, 10**6, 40_000), (64, 100, 10**5), (20, 500, 9)])
+def test_tiles_are_few_lines_of_many_factors_and_counts_fit_into_half_a_word(shape):
+    rank, lines, words = shape
+    each, warps, unrolled = fused.tiles_for(rank, lines, words)
+    assert each == 1 or each * rank <= fused.MOST_MASKS
+    assert warps * fused.MOST_CHUNKS * 32 >= words and 1 <= unrolled <= fused.UNROLLED
+    assert fused.knows(rank, words) and not fused.knows(65, words) and not fused.knows(1, 10**7)
 
 
 # ---- counts that float32 does not hold ---------------------------------------------------------

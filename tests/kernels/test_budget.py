@@ -1,6 +1,7 @@
 """Blocks at once: how many, and that draws do not depend on it."""
 
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -154,12 +155,17 @@ def test_a_device_gives_a_share_of_its_memory(monkeypatch):
 
     class Device:
         platform, memory_stats = "gpu", staticmethod(lambda: {"bytes_limit": 5000})
+        client = types.SimpleNamespace(platform_version="rocm 60300")
 
     monkeypatch.setattr(budgets.jax, "local_devices", lambda: [Device])
     assert device_budget() == Budget(500)
     assert {packed_data(values).by_row.budget, packed_data(values).by_column.budget} == {
         Budget(500)
     }
+    Device.client.platform_version = "PJRT C API\ncuda 13000"
+    assert device_budget() == Budget(500, fused=True)
+    assert divided(device_budget(), 2) == Budget(250, fused=True)
+    Device.client.platform_version = ""
     Device.memory_stats = staticmethod(lambda: None)
     assert device_budget() == Budget(budgets.UNKNOWN // budgets.SHARE)
 

@@ -136,12 +136,12 @@ def update_bits(
         return array.reshape(rank, here, per_block).transpose(1, 0, 2)
 
     odds = cut(_own_odds(log_odds, along, filled, size))
-    if update in THRESHOLDS and along.axis is None and lines.budget.fused:
-        if fused.knows(rank, width):
-            odds = jnp.where(exists[:, None], odds, -jnp.inf)
-            bits = cut(own_bits(words, along, filled))
-            bits, coverage = _in_one_kernel(key, lines, bits, odds, partner, weights, update)
-            return pack_last_axis(bits[:, :size]), coverage
+    is_known = update in THRESHOLDS and fused.knows(rank, width)
+    if is_known and lines.budget.fused and along.axis is None:
+        odds = jnp.where(exists[:, None], odds, -jnp.inf)
+        bits = cut(own_bits(words, along, filled))
+        bits, coverage = _in_one_kernel(key, lines, bits, odds, partner, weights, update)
+        return pack_last_axis(bits[:, :size]), coverage
 
     def one_block(block):
         number, ones, observed, bits, odds, exists = block

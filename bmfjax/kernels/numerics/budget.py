@@ -100,8 +100,7 @@ def device_budget() -> Budget:
 
 def runs_kernels() -> bool:
     """Tell whether JAX has a compiler for kernels of our own on this device: one of NVIDIA."""
-    client = jax.local_devices()[0].client
-    if "cuda" not in client.platform_version.lower():
+    if "cuda" not in jax.local_devices()[0].client.platform_version.lower():
         return False
     try:
         importlib.import_module("jax.experimental.pallas.triton")
