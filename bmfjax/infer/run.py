@@ -41,6 +41,12 @@ from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.budget import divided
 from bmfjax.kernels.numerics.compiling import Compilation, chain_options, once_options
 from bmfjax.kernels.numerics.forks import check_fork
+from bmfjax.kernels.numerics.kept_programs import (
+    compiled_and_kept,
+    file_of,
+    read_program,
+    write_program,
+)
 from bmfjax.kernels.numerics.mesh import (
     CHAINS,
     chains_of_device,
@@ -198,7 +204,7 @@ class ChainRun:
 
         given, first = (P(), P(CHAINS), P(CHAINS)), of_group(groups[0])
         seen = self._on_mesh(self._loop.first_observed, given, P(CHAINS))
-        of_first = self._made("observed", first, lambda: jax.eval_shape(seen, *first))
+        of_first = self._made("observed", first, lambda: self._seen(seen, first))
         observed = {
             n: jax.ShapeDtypeStruct((len(numbers), *s.shape[1:]), s.dtype)
             for n, s in of_first.items()
@@ -217,9 +223,7 @@ class ChainRun:
         )
         slots = tuple((kind, *sorted(number.items())) for kind, number in self._slots.items())
         start = self._on_mesh(start, given, (_PARTS, P(CHAINS)))
-        start = self._made(
-            "start", (first, slots), lambda: jax.jit(start, compiler_options=once_options())
-        )
+        start = self._made("start", (first, slots), lambda: self._starting(start, first, slots))
         started = [start(*of_group(group)) for group in groups]
         self._carries, self._keys = map(list, zip(*started, strict=True))
         self._advance = None
@@ -229,6 +233,30 @@ class ChainRun:
         if self._mesh is not None:
             return make()
         return made_once((*self._whose, name, form_of(arguments)), make)
+
+    def _file(self, name, arguments):
+        """Return where what is made for an equal algorithm is kept for later processes, or None."""
+        if self._mesh is not None:
+            return None
+        return file_of((*self._whose, name, form_of(arguments)))
+
+    def _seen(self, seen, first) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the form of what is observed of a group of chains."""
+        file = self._file("observed", first)
+        if (kept := read_program(file)) is not None:
+            return {n: jax.ShapeDtypeStruct(*form) for n, form in kept[1].items()}
+        found = jax.eval_shape(seen, *first)
+        write_program(file, None, {n: (s.shape, s.dtype) for n, s in found.items()})
+        return found
+
+    def _starting(self, start, first, slots) -> Callable:
+        """Return the compiled start of a group of chains."""
+        jitted = jax.jit(start, compiler_options=once_options())
+        if (file := self._file("start", (first, slots))) is None:
+            return jitted
+        if (kept := read_program(file)) is not None:
+            return kept[0]
+        return compiled_and_kept(file, jitted.lower(*first).compile)
 
     def _is_made(self, name, arguments) -> bool:
         return self._mesh is None and is_made((*self._whose, name, form_of(arguments)))
@@ -312,7 +340,7 @@ class ChainRun:
         began = time.monotonic()
         # Traced here: another thread knows nothing of the settings of this one, such as its
         # precision.
-        made = self._made(*asked, lambda: self._compilation(given))
+        made = self._made(*asked, lambda: self._compilation(given, self._file(*asked)))
         try:
             with contextlib.suppress(TimeoutError):
                 left = seconds and max(seconds - (time.monotonic() - began), 0.0)
@@ -322,13 +350,16 @@ class ChainRun:
             self.compile_seconds += time.monotonic() - began
         return self._advance is not None
 
-    def _compilation(self, given) -> Compilation:
-        """Begin to compile the loop for arguments like these."""
+    def _compilation(self, given, file) -> Compilation:
+        """Begin to compile the loop for arguments like these, or read it where it is kept."""
+        if (kept := read_program(file)) is not None:
+            return Compilation.over(kept[0])
         placed = (_PARTS, P(), P(), P(), P(), P(CHAINS))
         chunk = functools.partial(self._loop.chunk, traced=dict(self._every["trace"]))
         run = jax.jit(self._on_mesh(chunk, placed, _PARTS), donate_argnums=(0,))
         lowered = run.lower(*given)
-        return Compilation(lambda: lowered.compile(compiler_options=chain_options()))
+        compile = functools.partial(lowered.compile, compiler_options=chain_options())
+        return Compilation(lambda: compiled_and_kept(file, compile))
 
     def _offset(self, kind):
         return self.num_warmup if kind == "draws" else 0

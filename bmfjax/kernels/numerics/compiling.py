@@ -23,6 +23,7 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 from bmfjax.errors import InputError
 from bmfjax.kernels.numerics.forks import check_fork
+from bmfjax.kernels.numerics.kept_programs import keep_programs_in
 from bmfjax.kernels.numerics.programs import jit_equal
 
 LEVEL, PASSES = "xla_backend_optimization_level", "xla_disable_hlo_passes"
@@ -97,6 +98,7 @@ def use_compilation_cache(path: str | os.PathLike | None = None) -> Path | None:
     # Small programs too: a fit has dozens, and to read one takes a tenth of compiling it.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_compilation_cache_dir", str(folder))
+    keep_programs_in(folder)
     reset_cache()  # JAX looks once, at its first program
     return folder
 
@@ -188,6 +190,14 @@ class Compilation:
         self._compile = compile
         self._found: Future | None = self._begun()
         self._is_late = False  # whether somebody waited in vain
+
+    @classmethod
+    def over(cls, program: Any) -> Compilation:
+        """Return the compilation of a program that is there."""
+        made = cls.__new__(cls)
+        made._compile, made._found, made._is_late = None, Future(), False
+        made._found.set_result(program)
+        return made
 
     def _begun(self) -> Future:
         found = Future()

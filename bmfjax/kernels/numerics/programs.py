@@ -54,7 +54,7 @@ _lock = threading.Lock()
 
 def made_once(key: Hashable, make: Callable[[], Any]) -> Any:
     """Return what ``make()`` returned for an equal key under the same settings of JAX."""
-    whole = _with_settings(key)
+    whole = with_settings(key)
     with _lock:
         if whole in _made:
             _made.move_to_end(whole)
@@ -69,10 +69,11 @@ def made_once(key: Hashable, make: Callable[[], Any]) -> Any:
 
 def is_made(key: Hashable) -> bool:
     """Whether `made_once` has what an equal key made under the same settings of JAX."""
-    return _with_settings(key) in _made
+    return with_settings(key) in _made
 
 
-def _with_settings(key: Hashable) -> Hashable:
+def with_settings(key: Hashable) -> Hashable:
+    """Return a key with the settings of JAX on which a program depends."""
     return key, tuple(getattr(jax.config, name) for name in _SETTINGS)
 
 

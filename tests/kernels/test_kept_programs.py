@@ -1,0 +1,125 @@
+"""Programs of samplers on disk: a later process runs them without tracing or compiling."""
+
+import functools
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+import bmfjax
+from bmfjax.families import ask
+from bmfjax.kernels.base import init_from
+from bmfjax.kernels.ladders import equalised_ladder, geometric_ladder
+from bmfjax.kernels.numerics import kept_programs
+from bmfjax.kernels.numerics.kept_programs import file_of, read_program, write_program
+from bmfjax.kernels.numerics.programs import forget_programs, form_of, value_of
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_programs, "kept_folder", lambda: tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def no_cache():
+    """JAX without its own cache, from which nothing is kept."""
+    before = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    reset_cache()
+    yield
+    jax.config.update("jax_enable_compilation_cache", before)
+    reset_cache()
+
+
+def draws_of(seed):
+    """Take a few steps of a small model, as a new process would."""
+    forget_programs()
+    init = {"usage": np.ones((6, 1)), "basis": np.ones((4, 1))}
+    values, lengths = np.kron(np.eye(2), np.ones((3, 2))), {"num_warmup": 3, "num_samples": 9}
+    quick = {"sampler": bmfjax.Gibbs(update="gibbs", moves=[]), "num_chains": 2}
+    problem = ask(values, 1, **quick, **lengths, seed=seed, init=init)
+    run = problem.chains().run(problem)
+    run.finish()
+    return {name: np.array(of) for name, of in (run.draws() | run.trace()).items()}
+
+
+def test_a_later_process_traces_and_compiles_nothing_and_has_the_same_draws(
+    folder, no_cache, programs_asked
+):
+    first = draws_of(1)
+    files = {file: file.stat().st_size for file in folder.glob("*.program")}
+    assert len(files) == 3 and programs_asked() > 2
+    found = draws_of(1)
+    assert programs_asked() <= 2  # that place the data, no chains
+    assert {file: file.stat().st_size for file in folder.glob("*.program")} == files
+    for name, of in first.items():
+        np.testing.assert_array_equal(found[name], of)
+    # Of a file that is damaged there is nothing to run.
+    for file in files:
+        held = bytearray(file.read_bytes())
+        held[len(held) // 2] ^= 1
+        file.write_bytes(held)
+    assert all(read_program(file) is None for file in files)
+    for name, of in draws_of(1).items():
+        np.testing.assert_array_equal(of, first[name])
+    assert programs_asked() > 2 and all(read_program(file) for file in files)
+
+
+KEY = (
+    value_of(init_from(functools.partial(geometric_ladder, 0.5, 4))),
+    form_of({"a": np.zeros(3)}),
+)
+
+
+def test_other_functions_forms_and_sources_have_other_files(folder, monkeypatch):
+    assert file_of(KEY) == file_of(KEY) and file_of(KEY).parent == folder
+    different = [
+        (value_of(init_from(functools.partial(geometric_ladder, 0.5, 5))), KEY[1]),
+        (value_of(init_from(functools.partial(equalised_ladder, 0.5, 4))), KEY[1]),
+        (KEY[0], form_of({"a": np.zeros(4)})),
+        (KEY[0], form_of({"b": np.zeros(3)})),
+        (KEY[0], form_of({"a": jnp.zeros(3)})),
+    ]
+    files = {file_of(key) for key in (KEY, *different)}
+    assert len(files) == 6
+    monkeypatch.setattr(kept_programs, "_source", lambda: "another version")
+    assert not {file_of(key) for key in (KEY, *different)} & files
+    # What a user wrote may be another function of the same name tomorrow.
+    assert file_of(value_of(lambda x: x)) is None
+
+
+def test_nothing_is_kept_without_a_folder_that_the_package_chose():
+    assert file_of(KEY) is None
+    write_program(None, None, "nowhere")
+    assert read_program(None) is None
+
+
+def test_a_key_has_one_name_in_all_processes():
+    code = (
+        "import functools, numpy as np;"
+        "from bmfjax.kernels.base import init_from;"
+        "from bmfjax.kernels.ladders import geometric_ladder;"
+        "from bmfjax.kernels.numerics.kept_programs import _named;"
+        "from bmfjax.kernels.numerics.programs import form_of, value_of;"
+        "print(_named((value_of(init_from(functools.partial(geometric_ladder, 0.5, 4))),"
+        "form_of({'a': np.zeros(3)}))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == kept_programs._named(KEY), done.stderr
+
+
+def test_programs_that_were_used_last_stay(folder, monkeypatch):
+    monkeypatch.setattr(kept_programs, "MOST_BYTES", 2_000)
+    for number in range(3):
+        file = folder / f"{number}.program"
+        write_program(file, None, "x" * 900)
+        kept_programs.os.utime(file, (number, number))
+    assert [(folder / f"{n}.program").exists() for n in range(3)] == [False, True, True]
+    assert read_program(folder / "1.program")[1] == "x" * 900
+    write_program(folder / "3.program", None, "x" * 900)  # the one that was just read stays
+    assert [(folder / f"{n}.program").exists() for n in range(4)] == [False, True, False, True]
