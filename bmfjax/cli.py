@@ -274,7 +274,8 @@ def _add_fit(commands, models) -> None:
     )  # fmt: skip
     fit.add_argument(
         "--until", default=run.UNTIL[0], choices=run.UNTIL,
-        help="the parts of the verdict that end the run when they hold",
+        help="the parts of the verdict that end the run when they hold; usable: all parts, within "
+        "wider bounds, for a first answer sooner",
     )  # fmt: skip
     fit.add_argument(
         "--mc-error", type=float, metavar="X",
@@ -1197,7 +1198,8 @@ def _end(result, missing, output, again, required=None) -> int:
     timed_out, planned = result.figures.timed_out, result.settings["num_samples"]
     of = "" if planned == "auto" else f" of {planned:,}"
     reached = f"{result.figures.num_draws:,}{of} draws a chain"
-    if (warmup := result.figures.planned_warmup) is not None:
+    warmup = result.figures.planned_warmup
+    if warmup is not None and result.figures.num_warmup < warmup:
         reached = f"{result.figures.num_warmup:,} of {warmup:,} steps of warm-up"
     if result._is_variational:
         reached = f"{result.figures.steps:,} steps of optimisation"

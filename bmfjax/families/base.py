@@ -392,6 +392,8 @@ class Chains:
     sooner: str = "a smaller num_warmup"
     #: Whether a run that is to end by itself is stopped after some time, where none is given.
     limited: bool = True
+    #: Whether chains without sites have a result before their first step, too.
+    starts_count: bool = False
     #: Whether each chain ends by itself, and its draws do not depend on when others end.
     independent: bool = True
     #: Whether a run needs no more steps, and whether a stopped one has enough for a result.
@@ -421,6 +423,11 @@ class Chains:
             "phase": stage.phase,
         }
         return cls(algorithm, data, problem.settings(thinning=every, **settings), **(given | more))
+
+    @property
+    def can_stand(self) -> bool:
+        """Whether there is a result of where chains begin."""
+        return bool(self.sites) or self.starts_count
 
     def going_on(self, positions, *, shorter: bool = True) -> Chains:
         """Return chains that start where they were with other data; their warm-up may be `shorter`.

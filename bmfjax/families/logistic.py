@@ -497,6 +497,7 @@ class Logistic(Family):
             objective="elbo",
             counted="steps of optimisation",
             independent=False,
+            starts_count=True,
             finished=lambda run: bool(run.last_trace("settled").all()),
             enough=lambda run: run.steps_done > 0,
         )
@@ -545,7 +546,8 @@ class Logistic(Family):
                 sampled=problem.sampler.name == "svi", ranks=drawn.get("rank"),
                 given_start=problem.init is not None,
             )  # fmt: skip
-            return judged.changed(num_warmup=run.num_steps, num_draws=drawn["bias"].shape[1])
+            taken = 0 if run.stood else run.num_steps
+            return judged.changed(num_warmup=taken, num_draws=drawn["bias"].shape[1])
 
         return make_fit(
             self.class_of(problem), problem, chains, run,

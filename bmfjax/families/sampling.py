@@ -122,8 +122,7 @@ def sampled(
 def _ready(chains: Chains) -> Callable[[ChainRun], bool]:
     """Return what says of a run whether its sampler is compiled, for which there may be no time."""
     clock = running_clock()
-    # Chains without sites have no result before they have run.
-    waits = not (clock.binds and chains.sites)
+    waits = not (clock.binds and chains.can_stand)
 
     def is_ready(run):
         say("compiling the sampler")
@@ -295,7 +294,7 @@ def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
             return stage.before, True
         if stops:
             raise KeyboardInterrupt(_so_far(stage, store))
-        if not run.timed_out or not chains.sites:
+        if not run.timed_out or not chains.can_stand:
             more = f"give {'more seconds or ' * run.timed_out}{chains.sooner}"
             if _is_stored(store):
                 more += ", or continue with resume=True (--resume)"
@@ -420,7 +419,7 @@ def _so_far(stage, store) -> str:
     text = f"after {run.num_draws:,}{of} {chains.counted}"
     if chains.reached is not None:
         text = f"after {chains.reached(run)}"
-    elif not run.num_draws:
+    elif run.steps_done < run.num_warmup:
         text = f"after {run.steps_done:,} of {run.num_warmup:,} steps of warm-up"
     if store is None or store.steps_done is None:
         return text

@@ -252,6 +252,8 @@ class Plots:
                 return "its data are ratings, few of all cells; use plot.factors()"
         if name == "calibration" and not (_has_ones(fit) or self._section(prediction)):
             return f"model {fit.model!r} has no probabilities of ones; use check()"
+        if name == "calibration" and fit.verdict.is_of_starts:
+            return "the time was up before the sampler drew; give it more, max_time=SECONDS"
         return ""
 
 

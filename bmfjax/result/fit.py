@@ -457,10 +457,11 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
             `rows`, `columns`: size of the Boolean factor; `density`: share of ones
             among the observed entries of its tile; `p_one`: mean probability of
             the tile's entries; `agreement`: smallest tile similarity of some
-            chains and the others (NaN for one chain); `sd`: mean posterior standard deviation. For
-            real factors `size`, what one adds to the log odds, as a root mean square over the
-            entries, and `rows`, `columns`: how many are two standard deviations from zero. Where
-            some factors are known, `anchor` is their name, "" for others; and `factor_name` after
+            chains and the others (NaN for one chain, and without draws); `sd`: mean posterior
+            standard deviation. For real factors `size`, what one adds to the log odds, as a root
+            mean square over the entries, and `rows`, `columns`: how many are two standard
+            deviations from zero. Where some factors are known, `anchor` is their name, "" for
+            others; and `factor_name` after
             `rename`.
         """
         return self._summary.copy()
@@ -469,6 +470,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     def _summary(self) -> pd.DataFrame:
         """The table of `summary`; computed once."""
         frame = self._with_names(pd.DataFrame(self._table()).set_index("factor"))
+        if self.verdict.is_of_starts:  # which nothing was drawn from that could agree
+            frame["agreement"] = np.nan
         frame.attrs = {k: v for k, v in self._scalars().items() if np.ndim(v) == 0}
         return frame
 
