@@ -39,7 +39,7 @@ def fit(
     num_chains: int = 4,
     num_warmup: int | Literal["auto"] = AUTO,
     num_samples: int | Literal["auto"] = AUTO,
-    until: Literal["all", "predictions"] = "all",
+    until: Literal["all", "predictions", "usable"] = "all",
     mc_error: float | None = None,
     check: float | None = None,
     max_time: float | None = None,
@@ -90,7 +90,8 @@ def fit(
         Draws of each chain. "auto": chains run until the verdict holds, at an R-hat of at most
         {rhat} ({rhat_approximate}, if the sampler is approximate).
     until : str
-        "all" parts of the verdict, or "predictions", though factors differ.
+        "all" parts of the verdict, or "predictions", though factors differ; "usable": all parts
+        within the wider bounds of a usable fit, for a first answer sooner.
     mc_error : float, optional
         Most error of 99 % of the predictions, two Monte Carlo standard errors: {accurate:g}.
     check : float, optional

@@ -178,6 +178,16 @@ def test_a_run_goes_on_until_predictions_are_as_exact_as_was_asked(few_looks):
     assert found.settings["mc_error"] == 0.01 and "mc_error" not in unbroken(ALIKE).settings
 
 
+def test_a_run_may_end_as_soon_as_it_is_usable(few_looks):
+    family = Toy(0.0)
+    for error, ends in ((0.09, True), (0.11, False)):
+        rough = verdict.UNSEEN._replace(error=np.full(1, error))
+        family.mixing = lambda problem, drawn, number, rough=rough: rough
+        found = fitted(family, until="usable")
+        assert (found.draws == unbroken(ALIKE).draws) is ends
+        assert fitted(family).warmup + fitted(family).draws == 20 + FEW[-1]
+
+
 def test_what_ends_a_run_is_checked():
     for options, words in (
         ({"until": "factors"}, "until is 'factors'"),
@@ -571,9 +581,9 @@ def test_without_a_number_of_draws_there_is_a_limit_of_time(few_looks, monkeypat
     ("more", "said"),
     [
         ({"chains_apart": 0.3}, "predictions do not hold (chains differ by 0.30)"),
-        ({"chains_apart": 0.15}, "chains differ by 0.15"),
-        ({"mc_error": 0.07}, "to within 0.07"),
-        ({}, "R-hat 1.020"),
+        ({"chains_apart": 0.15}, "usable so far; chains differ by 0.15"),
+        ({"mc_error": 0.07}, "usable so far; to within 0.07"),
+        ({}, "usable so far; R-hat 1.020"),
     ],
 )
 def test_a_run_whose_parts_hold_waits_for_what_ends_it(more, said):

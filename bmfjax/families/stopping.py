@@ -92,7 +92,12 @@ class Watch:
         missing = [part.said for part in asked if not part.holds]
         if missing:
             return missing[0]
-        # What holds already may still be too far from what ends a run.
+        # What holds already may still be too far from what ends a run, which Ctrl-C does, too.
+        return f"usable so far; {self._beyond(figures)}"
+
+    @staticmethod
+    def _beyond(figures: verdict.Figures) -> str:
+        """Say what keeps a run from its end whose parts all hold."""
         distance, error = figures.get("chains_apart"), figures.get("mc_error")
         if distance > verdict.TIGHT.apart:
             return f"chains differ by {distance:.2f}"

@@ -182,6 +182,10 @@ def svg(figure: Figure, dpi: int = 150) -> str:
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with _drawing():
+        # Before saving, which would draw everything once for the layout alone.
+        if (layout := figure.get_layout_engine()) is not None:
+            layout.execute(figure)
+            figure.set_layout_engine("none")
         figure.savefig(buffer, format="svg", dpi=dpi, metadata=nothing)
     text = buffer.getvalue()
     text = _IMAGE.sub(_smaller, text[text.index("<svg") :])

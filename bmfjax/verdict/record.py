@@ -266,7 +266,8 @@ def suffices(figures: Figures, until: str = UNTIL[0], mc_error: float | None = N
 
     They agree within the bounds that "reliable" asks for, of which R-hat is that of "usable" where
     no more can be reached: the sampler is not exact, or chains are of one start; `until`
-    "predictions" about these alone. Predictions are as exact as `mc_error`, where it is given.
+    "predictions" about these alone, and `until` "usable" within the wide bounds by which each part
+    holds. Predictions are as exact as `mc_error`, where it is given.
 
     Examples
     --------
@@ -274,9 +275,14 @@ def suffices(figures: Figures, until: str = UNTIL[0], mc_error: float | None = N
     >>> apart = Figures(**good, factors_agreeing=0.5)
     >>> suffices(apart), suffices(apart, "predictions"), suffices(apart, "predictions", 0.01)
     (False, True, False)
+    >>> rough = Figures(num_chains=4, chains_apart=0.1, mc_error=0.08, factors_agreeing=1.0)
+    >>> suffices(rough), suffices(rough, "usable")
+    (False, True)
     """
     if mc_error is not None and figures.get("mc_error") > mc_error:
         return False
+    if until == UNTIL[2]:
+        return agrees(figures)
     best = figures.exact and not figures.is_of_one_start
     bounds = TIGHT if best else TIGHT._replace(rhat=WIDE.rhat)
     return (predictions_agree if until == UNTIL[1] else agrees)(figures, bounds)
