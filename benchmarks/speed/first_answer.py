@@ -147,7 +147,7 @@ def run_case(options) -> dict:
     watch.listen()
     data, rank, given, held_out = make_case(options)
     if held_out is None:
-        given["max_time"] = options.max_time
+        given |= {"max_time": options.max_time, "until": options.until}
     inner, started = sampling._sample, []
 
     def sample(*arguments, **more):
@@ -230,6 +230,7 @@ def in_a_process(options, case, cache, steps=0) -> dict:
     words = [sys.executable, __file__, "--case", case, "--steps", str(steps)]
     words += ["--cache", str(cache)] if cache else []
     words += ["--max-time", str(options.max_time)] if options.max_time else []
+    words += ["--until", options.until]
     for name in ("movielens", "data"):
         words += [f"--{name}", str(vars(options)[name])] if vars(options)[name] else []
     # The cache is the one given: JAX's own settings are left out, and where ours would be.
@@ -276,12 +277,21 @@ def limited(options, case) -> list[dict]:
         values = np.where(hidden, np.nan, values)
         np.save(source, values)
         words = [sys.executable, "-m", "bmfjax", "fit", str(source), "--rank", str(rank)]
-        words += ["--max-time", str(options.limit), "--output", str(place), "--overwrite"]
+        words += [
+            "--max-time",
+            str(options.limit),
+            "--until",
+            options.until,
+            "--output",
+            str(place),
+            "--overwrite",
+        ]
         home = str(Path(__file__).parents[2])
         for number in range(options.tries):
             cache = {"XDG_CACHE_HOME": str(Path(folder) / f"cache-{number}"), "PYTHONPATH": home}
             before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-            done = subprocess.run(words, capture_output=True, text=True, env=os.environ | cache)
+            own = {n: v for n, v in os.environ.items() if n != "JAX_COMPILATION_CACHE_DIR"}
+            done = subprocess.run(words, capture_output=True, text=True, env=own | cache)
             wall = time.perf_counter() - began
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             if done.returncode == 2:  # it is no answer to the question
@@ -442,8 +452,12 @@ def main() -> None:
     parser.add_argument(
         "--append", action="store_true", help="to the record, of the same commit, that is there"
     )
+    parser.add_argument(
+        "--until", default="all", help="that of the fit; usable: the first answer that holds"
+    )
     parser.add_argument("--tries", type=int, default=1, help="with --limit, of each case")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--commit", help="of the code, where git is not there to tell")
     for name, kind in (("--case", str), ("--cache", Path), ("--steps", int)):
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
     options = parse(parser)
@@ -454,11 +468,12 @@ def main() -> None:
 
     figures = {"threads": os.cpu_count(), "cases": {}}
     figures |= {} if options.limit is None else {"limit": options.limit}
-    name = "first_answer" if options.limit is None else "first_answer_limit"
+    name = "first_answer" + "_usable" * (options.until == "usable")
+    name += "_limit" * (options.limit is not None)
     before = RESULTS if options.output is None else options.output
     if options.append and (before / f"{name}.json").exists():
         there = json.loads((before / f"{name}.json").read_text())
-        if there["commit"] != commit_of():
+        if there["commit"] != (options.commit or commit_of()):
             raise SystemExit(f"{name} is of commit {there['commit']}; leave --append out")
         figures["cases"] = there["figures"]["cases"]
     for case in cases(options):
@@ -466,10 +481,11 @@ def main() -> None:
             continue
         if options.limit is not None:
             figures["cases"][case] = figures["cases"].get(case, []) + limited(options, case)
-            continue
-        figures["cases"][case] = found = cold_and_warm(options, case)
-        print(case, found, flush=True)
-    print(write_record(name, figures, options.output))
+        else:
+            figures["cases"][case] = found = cold_and_warm(options, case)
+            print(case, found, flush=True)
+        # After every case: one that takes too long is not the others' loss.
+        print(write_record(name, figures, options.output, commit=options.commit))
 
 
 if __name__ == "__main__":

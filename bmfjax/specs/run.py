@@ -12,8 +12,8 @@ MAX_TIME = 300.0
 CHECKPOINT_SECONDS = 10.0
 #: Entries up to which the logistic model looks at all of them in every step, by default.
 BATCH = 10**8
-#: What ends a run that finds out itself when it is done: all parts of its verdict as "reliable" asks
-#: for, one of them, or all of them as "usable" does, which is the first answer.
+#: What ends a run that finds out itself when it is done: all parts of its verdict as "reliable"
+#: asks for, one of them, or all of them as "usable" does, which is the first answer.
 UNTIL = ("all", "predictions", "usable")
 #: The most that chains may be apart in a prediction, and that its Monte Carlo error may be.
 ACCURATE = 0.05
