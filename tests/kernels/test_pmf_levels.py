@@ -52,8 +52,11 @@ def fits(position):
     return position.get("intercept", 0.0) + plain + position["usage"] @ position["basis"].T
 
 
-def assert_normal_along(move, at_distance, zero, link, data=NOTHING_KNOWN):
-    """Draws of a move's distance are those of the normal that the density is along it."""
+def assert_normal_along(move, at_distance, distance, zero, link, data=NOTHING_KNOWN):
+    """Draws of a move's distance are those of the normal that the density is along it.
+
+    Return the position, and the one that the first draw moves to.
+    """
     position = the_position(link, data)
 
     def log_density(d):
@@ -65,14 +68,15 @@ def assert_normal_along(move, at_distance, zero, link, data=NOTHING_KNOWN):
     precision = -np.asarray(hessian).reshape(zero.size, zero.size)
     mean = np.linalg.solve(precision, np.ravel(gradient))
     draws = fast_jit(jax.vmap(lambda key: move(key, position)))
-    moved = draws(random.split(random.key(0), 20_000))
-    found = np.asarray(moved, float).reshape(20_000, zero.size)
+    moved = jax.tree.map(np.asarray, draws(random.split(random.key(0), 20_000)))
+    found = np.asarray(distance(moved, position), float).reshape(20_000, zero.size)
     covariance = np.linalg.inv(precision)
     sd = np.sqrt(np.diag(covariance))
     assert np.abs(found.mean(0) - mean).max() < 4.5 * sd.max() / 20_000**0.5
     scale = np.outer(sd, sd)
     np.testing.assert_allclose(np.cov(found.T).reshape(precision.shape) / scale,
                                covariance / scale, atol=4.5 * (2 / 20_000) ** 0.5)  # fmt: skip
+    return jax.tree.map(np.asarray, position), {n: v[0] for n, v in moved.items()}
 
 
 @pytest.mark.parametrize("data", [NOTHING_KNOWN, ATTRIBUTES], ids=["plain", "attributes"])
@@ -89,14 +93,16 @@ def test_a_mean_moves_against_effects_by_its_conditional(side, data):
         }
 
     def move(key, position):
-        moved = _translate_mean(key, side, position, density_of("identity", data), data)
+        return _translate_mean(key, side, position, density_of("identity", data), data)
+
+    def distance(moved, position):
         return moved[f"{mine}_mean"] - position[f"{mine}_mean"]
 
-    assert_normal_along(move, at_distance, jnp.zeros(2), "identity", data)
-    position = the_position("identity", data)
-    moved = _translate_mean(random.key(1), side, position, density_of("identity", data), data)
+    position, moved = assert_normal_along(
+        move, at_distance, distance, np.zeros(2, np.float32), "identity", data
+    )
     np.testing.assert_allclose(fits(moved), fits(position), atol=1e-5)
-    assert float(jnp.abs(moved[mine] - position[mine]).min()) > 1e-3
+    assert np.abs(moved[mine] - position[mine]).min() > 1e-3
 
 
 def test_a_mean_moves_where_its_factors_are_learned():
@@ -113,12 +119,14 @@ def test_a_mean_moves_where_its_factors_are_learned():
         }
 
     def move(key, position):
-        moved = _translate_mean(key, "column", position, density, one)
-        return moved["basis_mean"][1:] - position["basis_mean"][1:]
+        return _translate_mean(key, "column", position, density, one)
 
-    assert_normal_along(move, at_distance, jnp.zeros(1), "identity")
-    position = the_position("identity")
-    moved = _translate_mean(random.key(1), "column", position, density, one)
+    def distance(moved, position):
+        return moved["basis_mean"][:, 1:] - position["basis_mean"][1:]
+
+    position, moved = assert_normal_along(
+        move, at_distance, distance, np.zeros(1, np.float32), "identity"
+    )
     np.testing.assert_allclose(fits(moved), fits(position), atol=1e-5)
     for name in ("basis", "basis_mean"):
         np.testing.assert_array_equal(moved[name][..., 0], position[name][..., 0])
@@ -136,10 +144,12 @@ def test_a_level_moves_against_effects_by_its_conditional(link, side, data):
         return position | {site: position[site] + d, f"{side}_effect": effect}
 
     def move(key, position):
-        moved, _ = _translate(key, side, position, density_of(link, data), data)
-        return jnp.ravel(moved[site] - position[site])[0]
+        return _translate(key, side, position, density_of(link, data), data)[0]
 
-    assert_normal_along(move, at_distance, jnp.zeros(()), link, data)
+    def distance(moved, position):
+        return (moved[site] - position[site]).reshape(len(moved[site]), -1)[:, 0]
+
+    assert_normal_along(move, at_distance, distance, np.zeros((), np.float32), link, data)
 
 
 def test_cut_points_that_would_meet_stay():
@@ -147,8 +157,13 @@ def test_cut_points_that_would_meet_stay():
     position |= {"cutpoints": jnp.array([0.93, 0.93 + 1.5e-5], jnp.float32)}
     density = density_of("ordered")._replace(level=(0.0, 100.0))
     position |= {"row_precision": jnp.float32(1e-3)}  # long steps
-    move = jax.vmap(lambda key: _translate(key, "row", position, density, NOTHING_KNOWN))
-    moved, by = move(random.split(random.key(0), 200))
-    assert bool(are_distinct(position["cutpoints"])) and bool(jax.vmap(are_distinct)(
-        moved["cutpoints"]).all())  # fmt: skip
+
+    @fast_jit
+    @jax.vmap
+    def move(key):
+        moved, by = _translate(key, "row", position, density, NOTHING_KNOWN)
+        return are_distinct(position["cutpoints"]) & are_distinct(moved["cutpoints"]), by
+
+    apart, by = move(random.split(random.key(0), 200))
+    assert bool(apart.all())
     assert 0 < int((by == 0).sum()) < 200
