@@ -116,8 +116,8 @@ KERNELS = {
     ),
     "features": FEATURES,
     "features, positive": FEATURES._replace(
-        chains=functools.partial(simulated.features, "positive"), ranked=0, of_joint=(),
-        of_ranks=(), marks=LONG,
+        chains=functools.partial(simulated.features, "positive"), of_joint=(),
+        of_ranks=(((1.0, 0.1), "squared weights", 1e-6),), marks=LONG,
     ),
     "ormachine": Kernel(
         functools.partial(simulated.ormachine, 1), OF_BITS, 9, (1.0, 1.0, 1.0),

@@ -215,11 +215,12 @@ def test_row_effects_and_memberships_are_those_of_quadrature(size):
 
 # ---- weights -------------------------------------------------------------------------------------
 
-ROWS = np.array([[1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 1, 1, 0, 0]], float).T
-COLUMN = np.array([1, 1, 1, 0, 0, 1, 0, np.nan])
+# So many rows that a bound which is drawn from its prior is seen.
+ROWS = np.tile(np.array([[1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 1, 1, 0, 0]], float), 4).T
+COLUMN = np.tile([1, 1, 1, 0, 0, 1, 0, np.nan], 4)
 FIXED = {"factor_precision": (0.5, 0.8), "basis_density": (0.4, 0.6), "column_mean": -0.4,
          "column_precision": 1.3, "row_scale": 0.7}  # fmt: skip
-EFFECTS = np.array([0.3, -0.2, 0.5, 0.0, -0.6, 0.2, 0.1, -0.3])
+EFFECTS = np.tile([0.3, -0.2, 0.5, 0.0, -0.6, 0.2, 0.1, -0.3], 4)
 
 
 def product_moment(grid):
