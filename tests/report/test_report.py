@@ -68,7 +68,7 @@ def test_the_page_starts_with_the_verdict(fit, text):
 
 
 def test_the_page_says_which_factors_to_trust(fit, text):
-    """On the card of each, and below the verdict where not all of them are."""
+    """On the card of each, and below the matrix where not all of them are; misfit is said first."""
     shown = html.unescape(text)
     for k, line in fit.tiles(all=True).iterrows():
         card = shown[shown.index(f"<h3>Factor {k} ") :]
@@ -80,6 +80,13 @@ def test_the_page_says_which_factors_to_trust(fit, text):
         fit, usage_draws=np.zeros_like(fit.usage_draws), basis_draws=np.zeros_like(fit.basis_draws)
     )
     assert doubted.doubts.startswith("No factor is kept as a tile")
+    judged = fit.verdict.changed(explained=-0.01, explained_error=0.001)
+    doubted = page.render(dataclasses.replace(doubted, verdict=judged))
+    places = [doubted.index(part) for part in (
+        f"<b>{judged.predictions.lead}</b>", f"<b>{judged.opening}.</b>", "<h2>The matrix",
+        '<p class="verdict amber">No factor', "<h2>Does the model",
+    )]  # fmt: skip
+    assert places == sorted(places)
     assert bool(re.search("kept as (a tile|tiles) at", shown)) == bool(fit.doubts)
     assert fit.doubts in shown
 
