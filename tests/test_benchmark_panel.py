@@ -223,6 +223,17 @@ def test_tables_say_what_fits_say_of_themselves():
     assert "**-0.100** † | 1 | latent classes, tuned | -0.200" in panel_page.first_table(sets)
 
 
+def test_a_part_of_a_record_has_its_tables():
+    of_ratings = {"rmse": 0.9, "log_score": -1.3, "coverage": 0.9, "width": 2.9, "cpu_seconds": 9.0}
+    for sets in (
+        {"zoo": {"nbmf-mm": cell(-0.2)}},
+        {"zoo": {"probit": cell(-0.2, verdict="Usable: predictions hold (to within 0.05).")}},
+        {"zoo": {"probit": {"stopped": "a reason"}}, "jokes": {"pmf": of_ratings}},
+    ):
+        blocks = list(panel_page.tables({"panel": {"figures": {"sets": sets}}}))
+        assert all(isinstance(block, str) for block in blocks)
+
+
 def test_pages_are_what_the_record_makes():
     sets = json.loads((RESULTS / "panel.json").read_text())["figures"]["sets"]
     assert panel_page.PAGE.read_text() == panel_page.page_of(sets), "run panel_page.py"

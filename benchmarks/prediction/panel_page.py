@@ -165,7 +165,7 @@ def summary(sets: dict) -> str:
         covered = [cell["coverage"] for cell in of if "coverage" in cell]
         memory = [cell["peak_mb"] for cell in of if "peak_mb" in cell]
         rows.append([
-            label(model), len(of), number(statistics.mean(gains), 3),
+            label(model), len(of), number(statistics.mean(gains), 3) if gains else "",
             sum(cell["log_score"] >= best[n] - NEAR for n, cell in cells.items()),
             number(statistics.mean(cell["auc"] for cell in of), 3),
             sum(map(is_calibrated, of)),
