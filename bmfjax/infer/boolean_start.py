@@ -22,8 +22,10 @@ bits of the others are zero at first, and the first sweeps of the chain find the
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -105,12 +107,14 @@ def boolean_starts(
     part = part_of(data, rows, columns)
     many = min(rank + (max(2, math.ceil(rank / 3)) if extra is None else extra), min(part.shape))
     key_relaxed, key_polish, key_exchange = random.split(key, 3)
-    say("searching starts", "relaxed chains are annealed")
-    relaxed = annealed_means(key_relaxed, part, many, num_chains, num_anneal)
-    start = [np.asarray(mean) > 0.5 for mean in relaxed]
-    values = part.dense(missing=np.nan)
     anchors = np.empty((data.num_columns, 0)) if anchors is None else np.asarray(anchors, float)
     number, of_part = anchors.shape[1], anchors[columns]
+    say("searching starts", "relaxed chains are annealed")
+    exchanges = num_exchange > 0 and num_chains > 1
+    with _compiled_beside(part, number + many, rank, num_chains, exchanges, of_part):
+        relaxed = annealed_means(key_relaxed, part, many, num_chains, num_anneal)
+    start = [np.asarray(mean) > 0.5 for mean in relaxed]
+    values = part.dense(missing=np.nan)
     if number:
         start = [
             np.concatenate([np.broadcast_to(known, (num_chains, *known.shape)), found], axis=2)
@@ -122,7 +126,7 @@ def boolean_starts(
         _filled(prune(*chain, values, rank, number), rank) for chain in zip(*polished, strict=True)
     ]
     usage, basis = map(np.stack, zip(*pruned, strict=True))
-    if num_exchange and num_chains > 1:
+    if exchanges:
         known = dict(zip(("usage", "basis"), polished, strict=True))
         best = _filled(prune(*_all_factors(polished, number), values, rank, number), rank)
         usage, basis = _exchanged(key_exchange, part, usage, basis, known, num_exchange, of_part)
@@ -180,10 +184,58 @@ def _exchanged(key, data, usage, basis, known, num_sweeps, anchors=None):
     vectors = vectors[vectors.any(1)]
     if not len(vectors):
         return usage, basis
+    if _has_cores_to_spare():  # as many as were compiled for
+        vectors = np.resize(vectors, (_most_vectors(known[kept]), vectors.shape[1]))
+    return _swept(
+        key, data, usage, basis, num_sweeps, *_with_rebirths(data, usage), anchors, vectors
+    )
+
+
+def _with_rebirths(data, usage):
+    """Return the prior of the rates and the moves of the sweeps with rebirths."""
     density = BooleanDensity(data.shape, usage.shape[2], flip_rate=FlipRatePrior(num_rates=2))
-    move = rebirth(density, candidates=vectors)
-    moves = [("rebirth", move)] * REBIRTHS
-    return _swept(key, data, usage, basis, num_sweeps, density.flip_rate, moves, anchors)
+    return density.flip_rate, [("rebirth", rebirth(density))] * REBIRTHS
+
+
+def _most_vectors(factors) -> int:
+    """Return how many vectors chains may have, of factors (chain, lines, rank)."""
+    return factors.shape[0] * factors.shape[2]
+
+
+def _has_cores_to_spare() -> bool:
+    """Tell whether the CPU has nothing to do while chains run."""
+    return jax.default_backend() != "cpu"
+
+
+@contextlib.contextmanager
+def _compiled_beside(data, many, rank, num_chains, exchanges, anchors):
+    """Trace and compile the sweeps that follow meanwhile, where a device runs the chains.
+
+    Programs are those of any data of this shape, and of any vectors that chains may take over.
+    """
+    if not _has_cores_to_spare():
+        yield
+        return
+
+    def begin():
+        def empty(number):
+            return [np.zeros((num_chains, size, number), bool) for size in data.shape]
+
+        start = empty(many)
+        runs = [(*start, POLISH, FlipRatePrior(num_rates=2), (), anchors)]
+        if exchanges:
+            kept = start[0 if sides_of(data.shape, "longer").kept == "usage" else 1]
+            vectors = np.zeros((_most_vectors(kept), kept.shape[1]), bool)
+            moved = _with_rebirths(data, empty(rank)[0])
+            runs.append((*empty(rank), EXCHANGE, *moved, anchors, vectors))
+        for given in runs:
+            _sweeps(random.key(0), data, *given).is_ready(1e-3)
+
+    with ThreadPoolExecutor(1) as thread:
+        begun = thread.submit(begin)
+        yield
+    if (error := begun.exception()) is not None:  # the sweeps themselves will say so
+        say("searching starts", f"compiling them meanwhile has failed: {error}")
 
 
 def _all_factors(chains, held: int) -> tuple[np.ndarray, ...]:
@@ -282,14 +334,32 @@ def part_of(data, rows, columns) -> BinaryMatrix:
     return BinaryMatrix(ones, ~missing)
 
 
-def _swept(key, data, usage, basis, num_sweeps, flip_rate, moves=(), anchors=None):
+def _swept(key, data, *given):
     """Return the factors, bool, after some sweeps of the Boolean sampler."""
+    run = _sweeps(key, data, *given)
+    finish_in_time(run)
+    drawn, num_chains = run.state.position, run.num_chains
+    return tuple(
+        np.moveaxis(
+            unpack_on_host(drawn[site].reshape(-1, drawn[site].shape[-1]), size)
+            .reshape(num_chains, -1, size), 1, 2,
+        )
+        for site, size in zip(("usage", "basis"), data.shape, strict=True)
+    )  # fmt: skip
+
+
+def _sweeps(
+    key, data, usage, basis, num_sweeps, flip_rate, moves=(), anchors=None, vectors=None
+) -> ChainRun:
+    """Return chains of the Boolean sampler; they may take over `vectors` (number, lines kept)."""
     num_chains, _, rank = usage.shape
     density = BooleanDensity(data.shape, rank, flip_rate=flip_rate)
-    packed = packed_data(data)
+    known = None
     if anchors is not None and anchors.shape[1]:
-        known = resolve_known_bits(anchors, None, (data.num_columns, rank))
-        packed = packed_data(data, basis_log_odds=known_log_odds(known))
+        known = known_log_odds(resolve_known_bits(anchors, None, (data.num_columns, rank)))
+    packed = packed_data(data, basis_log_odds=known)
+    if vectors is not None:
+        packed = packed._replace(candidates=jax.device_put(vectors))
 
     @jit_once
     @functools.partial(jax.vmap, in_axes=(0, 0, None))
@@ -297,16 +367,7 @@ def _swept(key, data, usage, basis, num_sweeps, flip_rate, moves=(), anchors=Non
         return start_from(density, packed, {"usage": usage, "basis": basis})
 
     position = start(usage, basis, packed)
-    run = ChainRun(
+    return ChainRun(
         ormachine(density, moves=moves), key, packed, num_chains=num_chains,
         num_samples=num_sweeps, position=position,
-    )  # fmt: skip
-    finish_in_time(run)
-    drawn = run.state.position
-    return tuple(
-        np.moveaxis(
-            unpack_on_host(drawn[site].reshape(num_chains * rank, -1), size)
-            .reshape(num_chains, rank, size), 1, 2,
-        )
-        for site, size in zip(("usage", "basis"), data.shape, strict=True)
     )  # fmt: skip

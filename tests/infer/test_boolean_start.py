@@ -11,6 +11,7 @@ import bmfjax
 from bmfjax.clock import OutOfTimeError, clock_running
 from bmfjax.data import BinaryMatrix
 from bmfjax.infer import OrMachineGibbs, boolean_start, boolean_starts
+from bmfjax.infer import run as run_module
 from bmfjax.infer.boolean_start import prune
 from bmfjax.models import ormachine
 
@@ -148,3 +149,23 @@ def test_starts_end_with_the_time():
         clock.limit = 1e-9
         with pytest.raises(OutOfTimeError):
             boolean_starts(random.key(0), BinaryMatrix(np.eye(6)), 2, 1, num_anneal=30)
+
+
+@pytest.mark.long
+def test_where_a_device_runs_the_chains_what_follows_is_compiled_meanwhile(monkeypatch):
+    """Once: what was prepared with nothing in it are the programs that run."""
+    monkeypatch.setattr(boolean_start, "_has_cores_to_spare", lambda: True)
+    begun = []
+
+    class Counted(run_module.Compilation):
+        def __init__(self, *given):
+            begun.append(given)
+            super().__init__(*given)
+
+    monkeypatch.setattr(run_module, "Compilation", Counted)
+    truth = np.kron(np.eye(4, dtype=bool), np.ones((11, 13), bool))  # no other test has this shape
+    starts = boolean_starts(
+        random.key(0), BinaryMatrix(truth), 4, 2, num_anneal=300, num_exchange=5
+    )
+    assert all(((s["usage"] @ s["basis"].T) == truth).all() for s in starts)
+    assert len(begun) == 3

@@ -68,7 +68,8 @@ class PackedData(NamedTuple):
     Log odds are None where no bit has its own, and infinite where a bit is fixed. The distinct
     lines are there only for samplers that sum a factor matrix out. On a mesh every device may hold
     its own blocks of lines, of both orientations (`along`); `whole` is then there for what needs
-    all of them. Known solutions are there for the move that jumps to them.
+    all of them. Known solutions are there for the move that jumps to them, and known vectors of one
+    factor matrix for the move that gives a factor another one.
     """
 
     by_row: PackedLines  # a line is a row and holds columns
@@ -82,6 +83,7 @@ class PackedData(NamedTuple):
     along: Along = WHOLE
     whole: PackedData | None = None
     solutions: Any = None  # `bmfjax.kernels.boolean.moves.jump.KnownSolutions`
+    candidates: jax.Array | None = None  # (number, lines) bool, for `moves.rebirth`
 
 
 def packed_data(

@@ -82,7 +82,7 @@ def rebirth(
         The factor matrix that is summed out; by default the one with more lines.
     candidates : (number, lines kept) bool array, optional
         Vectors known beforehand, such as those of other runs; as many of them as there are
-        patterns, drawn at random, join these in every move.
+        patterns, drawn at random, join these in every move. Default: those of the data.
 
     Returns
     -------
@@ -132,7 +132,8 @@ def rebirth(
         k = order[chosen]
 
         own = Own(density, sides, data, k, group, chosen)
-        mixture = own.mixture(keys[2], num_patterns, candidates)
+        known = data.candidates if candidates is None else candidates
+        mixture = own.mixture(keys[2], num_patterns, known)
         old = group.vectors[chosen], own.density_of(position)
         new = own.propose(keys[3], mixture)
         changed = own.table_with(*new)
