@@ -14,9 +14,10 @@ import bmfjax
 from bmfjax import cli
 from bmfjax.cli import main
 from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.data.memory import PROGRAMS
 from bmfjax.diagnostics.align import align_turned
 from bmfjax.families import ask
-from bmfjax.families.features import _without_unknown, in_order, turned
+from bmfjax.families.features import BYTES_AN_ENTRY, _without_unknown, in_order, turned
 from bmfjax.families.sampling import identity
 from bmfjax.infer import run as driver
 from bmfjax.infer.checkpoint import Checkpoint
@@ -234,6 +235,17 @@ def test_what_cannot_be_is_refused(planted):
 
 
 # ---- order and sides -----------------------------------------------------------------------------
+
+
+def test_more_rows_than_a_device_holds_are_refused_with_what_fits(monkeypatch):
+    values = np.random.default_rng(0).random((2000, 1000)) < 0.3
+    each, chains, data = 32.0, 4, BinaryMatrix(values)
+    assert each == BYTES_AN_ENTRY  # a device has half of what they take, and a tenth for blocks
+    memory = int((PROGRAMS + each * chains * 2000 * 1000 / 2) / 0.9)
+    for module in ("bmfjax.kernels.numerics.budget", "bmfjax.families.memory"):
+        monkeypatch.setattr(f"{module}.device_memory", lambda: memory)
+    with pytest.raises(InputError, match=r"memory of a device.*; choose at most about (999|1,000)"):
+        ask(data, 2, model="features", num_chains=chains).chains()
 
 
 def test_features_that_are_turned_and_exchanged_are_matched_again():

@@ -112,7 +112,7 @@ def draw(kind: str, ones, observed, partner, bits, log_odds, thresholds, weights
     states = -(-rank // FACTORS_OF_WORD)
     state = _states(bits, states)
     kernel = functools.partial(
-        _kernel, rank=rank, words=words, lines=lines, chunks=chunks, tiles=tiles,
+        _kernel, pallas, rank=rank, words=words, lines=lines, chunks=chunks, tiles=tiles,
         has_missing=observed is not None, kind=kind,
     )  # fmt: skip
     out = [
@@ -162,10 +162,8 @@ def _states(bits, states: int):
     return lax.bitcast_convert_type(jnp.stack(each), jnp.int32)
 
 
-def _kernel(*refs, rank, words, lines, chunks, tiles, has_missing, kind):
+def _kernel(pallas, *refs, rank, words, lines, chunks, tiles, has_missing, kind):
     """Draw the bits of a tile of lines; the number of the program says which."""
-    from jax.experimental import pallas  # known to have it by now
-
     ones_ref, *refs = refs
     observed_ref = refs.pop(0) if has_missing else None
     partner_ref, state_ref, odds_ref, threshold_ref, weights_ref, out_ref, counts_ref = refs
