@@ -1,12 +1,14 @@
 """How tests and the examples of docstrings run: compiled quickly and once, and counted."""
 
 import codecs
+import contextlib
 import functools
 import gc
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import types
 
@@ -49,10 +51,28 @@ if "XLA_FLAGS" not in os.environ:
     candidates = [_QUICK_COMPILER[:n] for n in (4, 3, 2, 1)]
     os.environ["XLA_FLAGS"] = " ".join(next(filter(_known, candidates), ()))
 
+
+def _link_installed_bytecode(prefix):
+    """Let the bytecode of a run begin with what was installed compiled: thousands of files."""
+    for installed in {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}:
+        for folder, inside, files in os.walk(installed):
+            # Tests of packages are not imported, nor those of another environment.
+            inside[:] = [n for n in inside if n not in ("site-packages", "test", "tests")]
+            if os.path.basename(folder) != "__pycache__":
+                continue
+            here = prefix + os.path.dirname(folder)
+            os.makedirs(here, exist_ok=True)
+            for name in files:
+                if name.endswith(f"{sys.implementation.cache_tag}.pyc"):
+                    with contextlib.suppress(OSError):  # of an earlier lane, or without links
+                        os.symlink(os.path.join(folder, name), os.path.join(here, name))
+
+
 # Where the environment forbids bytecode, every worker compiles all tests anew, and every process
 # that a test starts the whole package. None is written beside the source then: it is of this run.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
     os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(os.environ["BMFJAX_TEST_CACHE"], "bytecode")
+    _link_installed_bytecode(os.environ["PYTHONPYCACHEPREFIX"])
     sys.pycache_prefix, sys.dont_write_bytecode = os.environ["PYTHONPYCACHEPREFIX"], False
 
 # What tests write need not outlive the machine, and each of thousands of files would wait for the
