@@ -737,7 +737,7 @@ def _add_reading(parser) -> None:
 
 
 def _fit(options) -> int:
-    from bmfjax.families.sampling import result_of, sampled
+    from bmfjax.families.sampling import estimate, result_of, sampled
     from bmfjax.kernels.numerics.mesh import agreed, is_first
     from bmfjax.store import (
         CHECKPOINT,
@@ -786,6 +786,8 @@ def _fit(options) -> int:
         say("preparing the chains")
         mesh = _shared_cores(options, data) if mesh is None else mesh
         problem = _asked(options, data, mesh=mesh)
+        if first and (about := estimate(problem)):
+            _say(about)
         chains = problem.chains()
         agreed(mesh, lambda: first and prepare())
         given = {

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from bmfjax.clock import clock_running
 from bmfjax.families import ask
 from bmfjax.families.apart import check_apart, merge, place_of
-from bmfjax.families.sampling import finish
+from bmfjax.families.sampling import estimate, finish
 from bmfjax.infer.checkpoint import identity_in
 from bmfjax.kernels.numerics.mesh import is_first
 from bmfjax.progress import say, status_line
@@ -174,7 +174,7 @@ def fit(
             check=check,
             before=before.get("model"),
         )
-        say("preparing the chains", problem.default)
+        say("preparing the chains", estimate(problem) or problem.default)
         made = problem.chains()
         if chains is not None:
             check_apart(problem, made)

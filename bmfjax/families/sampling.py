@@ -23,6 +23,8 @@ from bmfjax.families.stopping import Watch
 from bmfjax.infer import ChainRun
 from bmfjax.infer.checkpoint import Checkpoint, identity_in
 from bmfjax.infer.interrupt import Terminated, interrupt_requests, pass_on_termination
+from bmfjax.infer.timings import expected, remember
+from bmfjax.kernels.numerics.kept_programs import kept_folder
 from bmfjax.kernels.numerics.mesh import agreed, is_first, several_processes
 from bmfjax.kernels.tempering import position_of
 from bmfjax.posterior.held_out import held_out
@@ -35,6 +37,8 @@ from bmfjax.store import held_checkpoint, holds_checkpoint
 SUMMARY_SECONDS, NUMBER_SECONDS = 3.0, 1.5e-7
 #: Seconds that steps after the time may take, where there are too few draws for a result.
 LAST_SECONDS = 1.0
+#: Seconds from which on it is said beforehand how long something takes.
+TOLD_SECONDS = 2.0
 #: Share of the time that a fit without the hidden entries may take.
 CHECK_TIME = 0.5
 #: What a trace that says how far a run is, is of.
@@ -105,13 +109,18 @@ def sampled(
         if resume:
             stage = _stored(problem, chains, store)
         else:
-            stage = Stage(problem, chains, chains.run(problem, is_ready=_ready(chains)))
+            stage = Stage(problem, chains, chains.run(problem, is_ready=_ready(problem, chains)))
         stage.run.seconds += time.monotonic() - began
+        starts = stage.run.seconds - stage.run.compile_seconds
         agreed(problem.mesh, lambda: writes and not resume and store.check_room(stage.run))
         try:
             over = False
             while not over:
                 stage, over = _sample(stage, store, clock, patient)
+            run = stage.run
+            if run.is_complete and _keeps(problem) and not (resume or run.earlier_steps):
+                draws = run.seconds - starts - run.compile_seconds
+                remember(_like(problem), {"starts": starts, "draws": draws})
             yield stage._replace(is_stored=_is_stored(store))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(str(stop) or _so_far(stage, store)) from None
@@ -119,15 +128,49 @@ def sampled(
             raise Terminated(str(stop) or _so_far(stage, store), stop.signum) from None
 
 
-def _ready(chains: Chains) -> Callable[[ChainRun], bool]:
+def estimate(problem: Problem) -> str:
+    """Say how long the run takes where one like it has run on this machine; else nothing."""
+    phases = expected(_like(problem)) if _keeps(problem) else {}
+    if sum(phases.values()) < TOLD_SECONDS:
+        return ""
+    parts = ", ".join(f"{name} {seconds:.0f}" for name, seconds in phases.items())
+    return f"about {sum(phases.values()):.0f} s, as before: {parts}"
+
+
+def _keeps(problem: Problem) -> bool:
+    """Tell whether it is kept how long runs take."""
+    return kept_folder() is not None and not problem.data.is_shared
+
+
+def _like(problem: Problem) -> str:
+    """Name runs that take as long, whatever their seed."""
+    rows, columns = problem.data.shape
+    return (
+        f"{_kind(problem)} {rows}x{columns} {problem.data.fingerprint()[:16]} rank {problem.rank} "
+        f"chains {problem.num_chains} {problem.num_warmup} {problem.num_samples} {problem.until}"
+    )
+
+
+def _kind(problem: Problem) -> str:
+    """Name samplers that take about as long to compile."""
+    return f"{problem.model.name} {problem.sampler.name}"
+
+
+def _ready(problem: Problem, chains: Chains) -> Callable[[ChainRun], bool]:
     """Return what says of a run whether its sampler is compiled, for which there may be no time."""
-    clock = running_clock()
+    clock, kind = running_clock(), f"{_kind(problem)} {chains.phase}"
     waits = not (clock.binds and chains.can_stand)
 
     def is_ready(run):
-        say("compiling the sampler")
+        about = 0.0 if run.is_kept else expected(kind).get("compiling", 0.0)
+        say("compiling the sampler", *[f"about {about:.0f} s"] * (about >= TOLD_SECONDS))
+        before = run.compile_seconds
         # The starts alone are a result at once.
-        return run.is_ready(math.inf if waits else max(clock.left(), 0.0))
+        found = run.is_ready(math.inf if waits else max(clock.left(), 0.0))
+        took = run.compile_seconds - before
+        if found and took >= TOLD_SECONDS:
+            remember(kind, {"compiling": took})
+        return found
 
     return is_ready
 
@@ -142,7 +185,7 @@ def _after_check(problem: Problem, clock: Clock) -> Problem:
     chains = replace(chains, phase=f"{chains.phase} without {len(hidden.cells[0]):,} entries")
     if limit is not None:
         clock.limit = clock.spent + CHECK_TIME * (limit - clock.spent)
-    stage = Stage(first, chains, chains.run(first, is_ready=_ready(chains)))
+    stage = Stage(first, chains, chains.run(first, is_ready=_ready(first, chains)))
     over = False
     try:
         while not over:
@@ -192,7 +235,7 @@ class Stage(NamedTuple):
         return self._then(problem, chains, steps)
 
     def _then(self, problem: Problem, chains: Chains, steps: int | None) -> Stage:
-        run = chains.run(problem, resume=steps is not None, is_ready=_ready(chains))
+        run = chains.run(problem, resume=steps is not None, is_ready=_ready(problem, chains))
         done = self.run.steps_done if steps is None else steps
         earlier = (*self.earlier, done if problem is self.problem else -done)
         run.earlier_steps = sum(map(abs, earlier))
@@ -272,7 +315,7 @@ def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
             (run.cramped,) = map(bool, run.together(is_cramped()))
             grows = not run.cramped
         over = grows or (run.steps_done > 0 and is_over())
-        is_ready = _ready(chains)
+        is_ready = _ready(problem, chains)
         if not (over or run.timed_out):
             if is_ready(run):
                 run.finish(on_chunk=on_chunk, ends=watch.steps)

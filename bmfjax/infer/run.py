@@ -333,8 +333,7 @@ class ChainRun:
             return True
         if several_processes(self._mesh):
             seconds = None
-        given = (self._carries[0], *self._steps(0, 0), self._keys[0], self._data)
-        asked = "advance", (given, tuple(self._every["trace"].items()))
+        given, asked = self._given(), self._asked()
         if seconds is not None and seconds <= 0 and not self._is_made(*asked):
             return False  # it takes a while to trace it, too
         began = time.monotonic()
@@ -349,6 +348,22 @@ class ChainRun:
         finally:
             self.compile_seconds += time.monotonic() - began
         return self._advance is not None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the compiled loop is there, here or on disk, and need only be read."""
+        if self._advance is not None:
+            return True
+        asked = self._asked()
+        file = self._file(*asked)
+        return self._is_made(*asked) or (file is not None and file.exists())
+
+    def _given(self) -> tuple:
+        return self._carries[0], *self._steps(0, 0), self._keys[0], self._data
+
+    def _asked(self) -> tuple:
+        """Return what the compiled loop is known by."""
+        return "advance", (self._given(), tuple(self._every["trace"].items()))
 
     def _compilation(self, given, file) -> Compilation:
         """Begin to compile the loop for arguments like these, or read it where it is kept."""
