@@ -668,6 +668,28 @@ def test_chains_may_differ_by_chance_and_no_more():
     assert mixing_of_entries(still).apart is None
 
 
+def test_entries_that_are_surely_zero_do_not_mix_badly():
+    """Log odds of -9 in one chain and -20 in others predict the same; those of 2 and 0 do not."""
+    rng = np.random.default_rng(3)
+    odds = rng.normal(size=(4, 400, 40))
+    odds[0, :, :20] -= 9.0
+    odds[1:, :, :20] -= 20.0
+    chances = 1.0 / (1.0 + np.exp(-odds))
+    found = mixing_of_entries(odds, predicted=chances, chances=True)
+    assert np.isnan(found.rhat[:20]).all() and found.rhat[20:].max() < 1.05
+    assert found.ess.shape == found.apart.shape == (40,) and found.apart.max() < 0.01
+    whole = mixing_of_entries(odds, predicted=chances)
+    assert whole.rhat[:20].min() > 1.5
+    np.testing.assert_array_equal(whole.rhat[20:], found.rhat[20:])
+    odds[0, :, 20:] += 2.0
+    chances = 1.0 / (1.0 + np.exp(-odds))
+    assert mixing_of_entries(odds, predicted=chances, chances=True).rhat[20:].min() > 1.2
+    # Where all are nearly sure, the least sure ones speak.
+    rare = odds[..., :20] + 6.0
+    few = mixing_of_entries(rare, predicted=1.0 / (1.0 + np.exp(-rare)), chances=True)
+    assert np.isfinite(few.rhat).sum() >= 2 and np.nanmin(few.rhat) > 1.5
+
+
 def test_a_misfit_is_said_first():
     """Chains agree, and the model says hardly more than column means; or nothing."""
     good = dataclasses.replace(GOOD_FIGURES, chains_apart=0.0, mc_error=0.02)

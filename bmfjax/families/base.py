@@ -678,7 +678,8 @@ class Family:
             def predicted(entries):
                 return kind._predicted(entries, drawn, problem.priors)
 
-        return verdict.mixing(informed(problem.data), usage, basis, number, predicted)
+        chances = kind is not None and kind._predicts_chances
+        return verdict.mixing(informed(problem.data), usage, basis, number, predicted, chances)
 
     def ordered(self, problem: Problem, chains: Chains, seen: KeptDraws) -> Ordered:
         """Return the draws of a fit: factors in one order, and those alone that it has."""

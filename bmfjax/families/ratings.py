@@ -519,7 +519,8 @@ class RatingsFit(NumbersFit):
         # What a fitted line is like is known from the fit, also where no new line observes it.
         lines = informed(self.data) | {side: informed(new)[side]}
         draws = found._product_draws(*map(np.arange, new.shape))
-        mixing = verdict.mixing(lines, *draws, predicted=found._predicts)
+        chances = found._predicts_chances
+        mixing = verdict.mixing(lines, *draws, predicted=found._predicts, chances=chances)
         vars(found)["_mixing"] = mixing
         return found._judged(_verdict_of_new(self, found, side, mixing))
 
@@ -531,6 +532,7 @@ class ProbitFit(OnesMixin, RatingsFit):
     _models = ("probit",)
     _page = PAGES["probit"]
     _kinds = cells.KINDS
+    _predicts_chances = True
 
     @classmethod
     def _predicted(cls, entries, others, priors):

@@ -157,6 +157,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     #: Whether factors are Boolean, and whether real ones have either sign.
     _is_boolean: ClassVar[bool] = False
     _is_signed: ClassVar[bool] = True
+    #: Whether entries of the reconstruction predict probabilities of a one, and are no bits.
+    _predicts_chances: ClassVar[bool] = False
     #: Whether log scores of entries are bounded, as those of bits that are flipped are.
     _has_bounded_scores: ClassVar[bool] = False
     #: In a fit that finds the number of factors: which of them count, and what is believed of their
@@ -383,7 +385,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     def _mixing(self) -> Mixing:
         """R-hat and effective draws of up to 1,000 entries of the reconstruction; computed once."""
         draws = self._product_draws(*map(np.arange, self.data.shape))
-        return mixing(informed(self.data), *draws, predicted=self._predicts)
+        chances = self._predicts_chances
+        return mixing(informed(self.data), *draws, predicted=self._predicts, chances=chances)
 
     def _predicts(self, entries) -> np.ndarray:
         """Return what entries (chain, draw, entry) of the reconstruction predict."""

@@ -53,33 +53,64 @@ BY_CHANCE = 3.0
 
 
 def mixing(
-    lines: Mapping, usage, basis, number: int = NUM_ENTRIES, predicted: Callable | None = None
-) -> Mixing:
+    lines: Mapping, usage, basis, number: int = NUM_ENTRIES, predicted: Callable | None = None,
+    chances: bool = False,
+) -> Mixing:  # fmt: skip
     """Return R-hat and effective draws of up to `number` entries of products of draws.
 
     For Boolean factors the entries are half as many with a mean in [0.05, 0.95]: one that is surely
     a one, or a zero, has no R-hat. `lines` holds the `rows` and `columns` that are looked at: those
     without information follow the prior alone, which IASG does not sample. `predicted` returns
-    what the entries predict, by which chains are compared, too.
+    what the entries predict, by which chains are compared, too; `chances` as in
+    `mixing_of_entries`.
     """
     share = NAN
     if usage.dtype == bool:
         entries, share = products.uncertain_entries(usage, basis, number // 2, **lines)
     else:
         entries = products.sampled_entries(usage, basis, number, **lines)
-    return mixing_of_entries(entries, share, predicted and predicted(entries))
+    return mixing_of_entries(entries, share, predicted and predicted(entries), chances=chances)
 
 
-def mixing_of_entries(entries, uncertain: float = NAN, predicted=None) -> Mixing:
+def mixing_of_entries(
+    entries, uncertain: float = NAN, predicted=None, *, chances: bool = False
+) -> Mixing:
     """Return R-hat and effective draws of entries (chain, draw, entry) of the reconstruction.
 
     `predicted` are the predictions that follow, such as probabilities where entries are log odds:
-    by them chains are compared, too.
+    by them chains are compared, too. Where they are `chances` of a one, entries that are surely a
+    one or a zero have no R-hat: whether log odds are -10 or -20 nobody can tell.
     """
+    if chances:
+        unsure = are_unsure(np.mean(predicted, (0, 1), dtype=float))
+        found = mixing_of_entries(entries[..., unsure], uncertain)
+        placed = {n: _placed(getattr(found, n), unsure) for n in ("rhat", "ess", "nested")}
+        return found._replace(**placed, **differences(predicted))
     # Chains of a fit have starts of their own, so that each is a group.
     nested = nested_rhat(entries) if len(entries) >= MANY_CHAINS else None
     found = Mixing(split_rhat(entries), ess_bulk(entries), uncertain, nested)
     return found if predicted is None else found._replace(**differences(predicted))
+
+
+def are_unsure(mean) -> np.ndarray:
+    """Tell which of some probabilities (entry,) are in [0.05, 0.95]; a tenth of them at least is.
+
+    Examples
+    --------
+    >>> are_unsure(np.array([0.01, 0.5, 0.94, 0.99])).tolist()
+    [False, True, True, False]
+    """
+    far = np.abs(np.asarray(mean) - 0.5)
+    return far <= max(0.45, float(np.quantile(far, 0.1))) if far.size else far > 0.0
+
+
+def _placed(values, where) -> np.ndarray | None:
+    """Return values of some entries at their places, NaN at the others."""
+    if values is None:
+        return None
+    found = np.full(len(where), NAN)
+    found[where] = values
+    return found
 
 
 def differences(predicted) -> dict[str, np.ndarray]:
