@@ -40,3 +40,24 @@ def test_predictions_that_are_held_wrongly_are_told_apart_by_what_shows_it():
         if (r["matrices"], r["part"]) == ("all", "predictions")
     )  # fmt: skip
     assert (row["holds"], row["holds, wrongly"]) == (4, 3)
+
+
+def test_a_mean_of_two_modes_is_found_again_and_no_chain_has_it():
+    """Two of four chains have one tile, two another, as in the other fit, so that means agree."""
+    first, second = np.eye(6)[:, :1] + np.eye(6)[:, 1:2], np.eye(6)[:, 2:3] + np.eye(6)[:, 3:4]
+    draws = np.stack([first, first, second, second])[:, None]
+    halves = fit_of("ormachine", draws.mean((0, 1)), draws.mean((0, 1)))
+    halves.usage_draws = halves.basis_draws = draws
+    assert verdict_trial.found_again(halves, halves) == [True]
+    assert verdict_trial.in_chains(halves, halves) == [0.0]
+    three = np.stack([first, first, first, second])[:, None]
+    most = fit_of("ormachine", three.mean((0, 1)), three.mean((0, 1)))
+    most.usage_draws = most.basis_draws = three
+    assert verdict_trial.in_chains(most, most) == [0.75]
+    fit = {
+        "judged": {"scalars": {"num_chains": 4, "factors_holding": ["1"], "factors_differing": []}},
+        "predictions": True, "factors": {"1": True}, "in_chains": {"1": 0.0},
+    }  # fmt: skip
+    parts = {name: (said, truth) for name, said, truth in verdict_trial.parts_of(fit)}
+    assert parts["factor"] == ("holds", True)
+    assert parts[verdict_trial.BY_CHAINS] == ("holds", False)
