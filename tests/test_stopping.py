@@ -308,10 +308,15 @@ def test_later_stages_of_small_matrices_go_on_from_those_before():
     first = request.chains()
     run = first.run(request)
     jumping = first.next_stage(run)
-    assert jumping.trace[-1] == "jump_accepted"
+    assert jumping.trace[-1] == "jump_accepted" and jumping.num_starts == 0
     jax.tree.map(np.testing.assert_array_equal, jumping.start(False), run.state.inner.position)
-    run = jumping.run(request)
+    # One chain is far above the other, and finds for both what they then share.
+    run.trace = lambda: {"log_joint": np.repeat([[-5.0], [-90.0]], run.num_warmup + 40, 1)}
+    assert first.next_stage(run).num_starts == 1
+    run = first.next_stage(run).run(request)
+    run.trace = lambda: {"log_joint": np.full((2, run.num_warmup + 40), -5.0)}
     hotter = jumping.next_stage(run)
+    assert run.num_starts == hotter.num_starts == 1
     assert hotter.trace[-4:] == (*OBSERVED, "population_accepted") and not hotter.next_stage
     options = later_options(request)[1]
     assert options["num_anneal"] + options["num_adapt"] == STAGE_WARMUP * request.rank
