@@ -248,6 +248,7 @@ def named_points(axes, points: dict, line: float) -> None:
 #: Names of models of the panel, where readers would not know the short one.
 SHORT = {
     "logistic": "logistic, tuned", "nmf": "NMF, tuned", "bmfjax nmf": "nmf", "bmfjax pmf": "pmf",
+    "logistic, effects": "logistic, variational, effects",
 }  # fmt: skip
 
 

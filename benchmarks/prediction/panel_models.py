@@ -47,6 +47,9 @@ FITS = {
     "logistic, gibbs": Model(
         "Logistic", {}, "kernels/logistic", finds_rank=False, options={"sampler": "gibbs"}
     ),
+    "logistic, effects": Model(
+        "Logistic", {"row_effects": True, "column_effects": True}, "variational", finds_rank=False
+    ),
     "ormachine-effects": Model("OrMachineEffects", {}, "kernels/variants", finds_rank=False),
     "deep-ormachine": Model("DeepOrMachine", {}, "kernels/variants", finds_rank=False),
     "one-hot": Model("OneHot", {}, "kernels/variants", finds_rank=False),

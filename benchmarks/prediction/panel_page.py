@@ -32,6 +32,7 @@ LABELS = {
     "logistic": "logistic factorisation, tuned", "nmf": "NMF, tuned", "bmfjax nmf": "nmf",
     "bmfjax pmf": "pmf", "latent classes": "latent classes, tuned",
     "effects of users and items": "effects alone",
+    "logistic, effects": "logistic, variational, effects and rank tried",
 }  # fmt: skip
 NAMES = {
     "bci": "trees", "bob-ross": "Bob Ross", "dna": "DNA", "fraction": "fractions",
