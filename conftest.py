@@ -83,7 +83,7 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 from jax import monitoring  # noqa: E402
 
-from tests.shared_fits import LONG_EXAMPLES, with_shared_fits  # noqa: E402
+from tests.shared_fits import LONG_EXAMPLES, LONG_MODULES, with_shared_fits  # noqa: E402
 
 # The same examples on every machine, however busy it is.
 hypothesis.settings.register_profile(
@@ -125,7 +125,7 @@ monitoring.register_event_listener(_count_found)
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.name in LONG_EXAMPLES:
+        if item.name in LONG_EXAMPLES or item.name.startswith(LONG_MODULES):
             item.add_marker(pytest.mark.long)
         for value in getattr(item, "callspec", _NOTHING).params.values():
             # Files in memory hold the time at which they were made; workers then tell of tests that

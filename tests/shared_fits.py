@@ -16,27 +16,28 @@ import bmfjax
 from bmfjax.fitting import fit
 
 #: Examples that take more than ten CPU seconds: fits compared, merged, or of a rank that is found;
-#: and, together, those of layers, of moves, of starts, and of kernels under NumPyro, of which tests
-#: see all parts.
+#: and, together, those of starts, of which tests see all parts.
 LONG_EXAMPLES = (
     "bmfjax.comparison.fits.compare",
     "bmfjax.comparison.ranks.compare_ranks",
     "bmfjax.comparison.refits.sampling_wrapper",
     "bmfjax.families.apart.merge",
+    "bmfjax.families.ratings.RatingsFit.coefficients",
     "bmfjax.infer.ascent_start.ascent_starts",
     "bmfjax.infer.boolean_start.boolean_starts",
-    "bmfjax.infer.mcmc.nonnegative.NMFGibbs",
-    "bmfjax.infer.mcmc.ratings.PMFGibbs",
-    "bmfjax.infer.mcmc.sgmcmc.AuxiliaryGibbs",
-    "bmfjax.infer.mcmc.variants.DeepOrMachineGibbs",
-    "bmfjax.infer.mcmc.variants.EffectsGibbs",
-    "bmfjax.kernels.boolean.moves.birth.birth_move",
-    "bmfjax.kernels.boolean.moves.rebirth.rebirth",
-    "bmfjax.kernels.boolean.moves.split_merge.split_merge",
-    "bmfjax.kernels.sgmcmc.dynamics.stochastic_dynamics",
     "bmfjax.kernels.variants.deep.deep_ormachine",
     "bmfjax.result.fit.Fit.rank_probabilities",
     "bmfjax.sklearn.BooleanMF",
+)
+#: Modules whose examples are long together: kernels, and models, of which tests see all parts.
+LONG_MODULES = (
+    "bmfjax.infer.mcmc",
+    "bmfjax.kernels.boolean.gibbs",
+    "bmfjax.kernels.boolean.moves",
+    "bmfjax.kernels.sgmcmc",
+    "bmfjax.kernels.variants",
+    "bmfjax.models.deep_ormachine",
+    "bmfjax.models.ormachine_effects",
 )
 
 

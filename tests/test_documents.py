@@ -14,7 +14,7 @@ import bmfjax
 from bmfjax.cli import build_parser
 from bmfjax.families import FAMILIES
 from bmfjax.report import overview
-from tests.shared_fits import LONG_EXAMPLES, davis
+from tests.shared_fits import LONG_EXAMPLES, LONG_MODULES, davis
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -23,16 +23,9 @@ STORED = [path.with_suffix(".ipynb") for path in SCRIPTS]
 LARGEST = 400_000  # bytes of a stored notebook
 
 
-#: The notebook that takes the least; the others are long.
-SHORT = ("gibbs_for_ratings",)
-
-
-def script_to_run(path):
-    return pytest.param(path, id=path.stem, marks=[pytest.mark.long] * (path.stem not in SHORT))
-
-
+@pytest.mark.long
 @pytest.mark.filterwarnings("default")  # as for a reader, to whom a warning is no error
-@pytest.mark.parametrize("path", [script_to_run(path) for path in SCRIPTS])
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_notebook_runs(path, tmp_path, monkeypatch):
     """All in this process: another takes seconds to import what it needs."""
     monkeypatch.setenv("BMFJAX_QUICK", "1")
@@ -77,6 +70,11 @@ def test_a_long_example_is_there(name):
     found = pkgutil.resolve_name(name)
     found = getattr(found, "fget", found)  # of a property
     assert name == f"{found.__module__}.{found.__qualname__}" and ">>>" in found.__doc__
+
+
+@pytest.mark.parametrize("name", LONG_MODULES)
+def test_a_module_of_long_examples_is_there(name):
+    assert pkgutil.resolve_name(name).__name__ == name
 
 
 def test_the_readme_is_short():

@@ -216,7 +216,9 @@ def test_figures_of_new_lines_are_their_own():
     assert "new lines" in str(found.verdict).lower() or not found.figures.converged
 
 
-@pytest.mark.parametrize("model", ["pmf", "probit", "ordered-probit"])
+@pytest.mark.parametrize(
+    "model", ["pmf", "probit", pytest.param("ordered-probit", marks=pytest.mark.long)]
+)
 def test_a_fit_is_stored_and_read_and_has_a_page(model, tmp_path):
     fit = fitted(model)
     again = bmfjax.Fit.load(fit.save(tmp_path / "fit"))

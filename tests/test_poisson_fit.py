@@ -97,6 +97,7 @@ def test_the_number_of_factors_is_found():
     assert fit.rank == 3 and max(probabilities, key=probabilities.get) == 3
 
 
+@pytest.mark.long
 def test_known_spectra_stay_in_their_unit():
     counts, usage, offset = planted()
     known = pd.DataFrame({"first": 100 * SPECTRA[:, 0]})

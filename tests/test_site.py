@@ -115,9 +115,10 @@ def small(monkeypatch, tmp_path, quick_page):
     monkeypatch.setattr(bmfjax, "use_compilation_cache", lambda: tmp_path)
 
 
-#: Pages whose programs take more than ten seconds to compile.
+#: Pages whose programs take more than ten seconds to compile, alone or together.
 LONG = (
-    "chains", "variants", "numpyro", "rank", "coming-from", "ratings", "large", "models", "sklearn"
+    "chains", "variants", "numpyro", "rank", "coming-from", "ratings", "large", "models", "sklearn",
+    "best-reconstruction", "first-fit", "report",
 )  # fmt: skip
 
 

@@ -261,9 +261,8 @@ def logistic_moments(x, y):
     return mean, np.sqrt(weight @ (points - mean) ** 2)
 
 
-@pytest.mark.parametrize(
-    "calibration", ["sandwich", pytest.param("top-up", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("calibration", ["sandwich", "top-up"])
 def test_a_logistic_regression_has_its_means_and_standard_deviations(calibration):
     """Within 5 % and 0.05 standard deviations; uncorrected steps shift the means by more."""
     x, y = logistic_data()

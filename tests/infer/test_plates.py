@@ -386,6 +386,7 @@ def factors(y):
         numpyro.sample("y", entries, obs=y[i[:, None], j])
 
 
+@pytest.mark.long
 def test_factors_of_rows_move_from_columns_and_those_of_columns_from_rows():
     blocks = ((("scale", "v"), {"rows": None}), (("u",), {"columns": None}))
     assert found_of(factors, jnp.zeros((5, 4))) == blocks

@@ -122,7 +122,10 @@ def no_events(y):
         numpyro.sample("y", dist.Poisson(jnp.exp(z)), obs=y[i])
 
 
-@pytest.mark.parametrize("kernel", [SGLD(no_events, step_size=1.0), SGHMC(no_events)])
+@pytest.mark.parametrize(
+    "kernel",
+    [SGLD(no_events, step_size=1.0), pytest.param(SGHMC(no_events), marks=pytest.mark.long)],
+)
 def test_all_cases_give_the_posterior_whatever_its_shape(kernel):
     """A long tail on the left and a cliff on the right."""
     draws, _ = drawn(kernel, (jnp.zeros(5),), ("z",), number=500)
@@ -243,15 +246,13 @@ def centred(mean):
     return jnp.asarray(y - y.mean() + mean, jnp.float32)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "prior", "options"),
     [
         (SGLD, dist.TruncatedNormal(0.0, 100.0, low=0.0), {"boundary": {"m": "reflect"}}),
-        pytest.param(SGHMC, dist.Uniform(0.0, 1.0), {}, marks=pytest.mark.long),
-        pytest.param(
-            SGLD, dist.Uniform(0.0, 1.0),
-            {"boundary": "logit", "num_steps": 30}, marks=pytest.mark.long,
-        ),
+        (SGHMC, dist.Uniform(0.0, 1.0), {}),
+        (SGLD, dist.Uniform(0.0, 1.0), {"boundary": "logit", "num_steps": 30}),
     ],
     ids=["SGLD on a half-line", "SGHMC in a box", "SGLD in the logit"],
 )  # fmt: skip

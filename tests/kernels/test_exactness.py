@@ -39,10 +39,9 @@ class Kernel(NamedTuple):
     effective: int = 1000  # draws, of every statistic
     smallest: float = 1e-3  # p-value of the right kernel
     marks: tuple = ()
-    more: tuple = ()  # marks of its faults and ranks
 
 
-#: One kernel of real factors, nonnegative ones, counts, log odds and bits stays in the short lane.
+#: One kernel of real factors, of log odds and of bits stays in the short lane.
 LONG = (pytest.mark.long,)
 OF_PRODUCTS = ("usage", "squared usage", "basis", "first items", "entry", "squares",
                "log precision", "fit of data")  # fmt: skip
@@ -52,12 +51,12 @@ MOVED = Kernel(
     functools.partial(simulated.moved, complete=True),
     (*OF_PRODUCTS, "first rows", "balance"), 0, (0.0, 1.0),
     (((1.0, 1.0), None, None, 6.0), ((0.0, 15.0), None, None, 6.0)),
-    key=2, most=4.2, effective=400,
+    key=2, most=4.2, effective=400, marks=LONG,
 )  # fmt: skip
 SCALED = Kernel(
     functools.partial(simulated.scaled, 1.0),
     (*OF_PRODUCTS, "log rates", "rates", "totals"), 0, (0.0,), (((3.0,), None, None, 6.0),),
-    key=3, most=4.2, effective=400,
+    key=3, most=4.2, effective=400, marks=LONG,
 )  # fmt: skip
 FEATURES = Kernel(
     functools.partial(simulated.features, "signed"),
@@ -68,7 +67,7 @@ FEATURES = Kernel(
     11, (1.0, 1.0),
     (((2.0, 1.0), None, None, 9.0), ((1.0, 0.1), "log joint", 0, 9.0)),
     (((2.0, 1.0), None, 1e-6), ((1.0, 0.1), "squared weights", 1e-6)),
-    key=4, most=3.9, effective=700, more=LONG,
+    key=4, most=3.9, effective=700, marks=LONG,
 )  # fmt: skip
 COUNTS = Kernel(
     functools.partial(simulated.counts, "complete"),
@@ -77,7 +76,7 @@ COUNTS = Kernel(
     9, (1.0, 1.0),
     (((0.3, 1.0), None, None, 6.0), ((1.0, 3.0), None, None, 6.0)),
     (((1.0, 3.0), None, 1e-6),),
-    key=5, most=3.9, effective=700,
+    key=5, most=3.9, effective=700, marks=LONG,
 )  # fmt: skip
 KERNELS = {
     "relaxed": Kernel(
@@ -89,13 +88,13 @@ KERNELS = {
         (((1.0, 1.5), "log joint", 1e-8),),
         most=3.7,
     ),
-    "relaxed scales": SCALED._replace(marks=LONG),
+    "relaxed scales": SCALED,
     "nonnegative scales": SCALED._replace(
         chains=functools.partial(simulated.scaled, simulated.INF)
     ),
-    "nonnegative moves": MOVED._replace(marks=LONG),
+    "nonnegative moves": MOVED,
     "nonnegative moves, missing": MOVED._replace(
-        chains=functools.partial(simulated.moved, complete=False), marks=LONG
+        chains=functools.partial(simulated.moved, complete=False)
     ),
     "logistic": Kernel(
         simulated.logistic,
@@ -107,11 +106,10 @@ KERNELS = {
     "counts": COUNTS,
     "counts, scattered": COUNTS._replace(
         chains=functools.partial(simulated.counts, "scattered"), of_joint=(), of_ranks=(),
-        marks=LONG,
     ),
     "counts, absent": COUNTS._replace(
         chains=functools.partial(simulated.counts, "absent"),
-        of_joint=(((1.0, 3.0), None, None, 6.0),), of_ranks=(), effective=500, marks=LONG,
+        of_joint=(((1.0, 3.0), None, None, 6.0),), of_ranks=(), effective=500,
         smallest=1e-4,  # 4e-4 with this key; of three others the smallest of nine is 0.03 to 0.16
     ),
     "features": FEATURES,
@@ -167,11 +165,10 @@ def each(of=None, ranked=False):
     for name, kernel in KERNELS.items():
         if ranked and not kernel.ranked:
             continue
-        marks = kernel.marks + kernel.more * (ranked or of is not None)
         faults = [()] if of is None else [(fault,) for fault in getattr(kernel, of)]
         for number, fault in enumerate(faults):
             named = f"{name}-{number}" if fault else name
-            found.append(pytest.param(name, *fault, marks=marks, id=named))
+            found.append(pytest.param(name, *fault, marks=kernel.marks, id=named))
     return found
 
 

@@ -151,7 +151,7 @@ def test_a_mask_and_nan_say_the_same():
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.1, 0.5, 1.0]), st.sampled_from([16, 64]))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_sparse_products_are_those_of_the_dense_matrix(seed, density, block):
     """Whatever lines are empty or full, and however many blocks and pieces they make."""
     r = np.random.default_rng(seed)

@@ -146,7 +146,13 @@ def of_case(case):
     return functools.partial(ormachine_model, rank=RANK, **options), density, data
 
 
-@pytest.mark.parametrize("case", CASES)
+#: Each takes a program of its own.
+OFTEN = ("learned", "known factors")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[pytest.mark.long] * (c not in OFTEN)) for c in CASES]
+)
 @pytest.mark.device
 def test_the_log_joint_is_that_of_the_model(case):
     model, density, data = of_case(case)

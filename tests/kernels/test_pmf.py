@@ -73,13 +73,12 @@ def with_values(data, full):
 # ---- density and conditionals ------------------------------------------------------------------
 
 
-#: Those of latent values take as long again each, and have conditionals of their own below.
-EACH = [
-    link if link == "identity" else pytest.param(link, marks=pytest.mark.long) for link in LINKS
-]
+#: One program a link, for this test and those of all its draws. Their conditionals stand below.
+EACH = pytest.mark.parametrize("link", LINKS)
 
 
-@pytest.mark.parametrize("link", EACH)
+@pytest.mark.long
+@EACH
 @pytest.mark.device
 def test_the_log_joint_is_the_models(link):
     """Of the draws of a chain, as their steps report it."""
@@ -361,7 +360,8 @@ def calibrated(link):
     return simulated_chains(link)(random.key(2), False)
 
 
-@pytest.mark.parametrize("link", EACH)
+@pytest.mark.long
+@EACH
 @pytest.mark.device
 def test_the_joint_distribution_is_that_of_the_model(link):
     scores, size = joint_distribution_scores(link)
@@ -369,6 +369,7 @@ def test_the_joint_distribution_is_that_of_the_model(link):
     assert np.nanmax(scores) < 3.9  # of 24
 
 
+@pytest.mark.long
 def test_the_joint_distribution_shows_a_fault():
     """Two at once: means that are held more strongly, effects that are thought to be larger."""
     scores, _ = joint_distribution_scores("identity", 3.0, 2.5)
@@ -376,7 +377,8 @@ def test_the_joint_distribution_shows_a_fault():
     assert scores[0, STATISTICS.index("column precision")] > 6
 
 
-@pytest.mark.parametrize("link", EACH)
+@pytest.mark.long
+@EACH
 @pytest.mark.device
 def test_ranks_of_the_truth_among_the_draws_are_uniform(link):
     truth, draws, _ = calibrated(link)

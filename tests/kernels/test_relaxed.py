@@ -54,7 +54,12 @@ def numpyro_log_joint(model, args, indices, position):
 
 @pytest.mark.parametrize(
     ("prior", "missing"),
-    [("uniform", False), ("normal", True), ("laplace", False), ("beta", True)],
+    [
+        pytest.param("uniform", False, marks=pytest.mark.long),
+        ("normal", True),
+        pytest.param("laplace", False, marks=pytest.mark.long),
+        pytest.param("beta", True, marks=pytest.mark.long),
+    ],
 )
 def test_block_gradients_are_those_of_the_numpyro_model(x64, prior, missing):
     """Against NumPyro's density and against that of `plates`, which moves log(precision)."""

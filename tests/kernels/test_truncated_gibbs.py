@@ -125,7 +125,17 @@ def scores_of(case):
     return np.stack(found)
 
 
-@pytest.mark.parametrize("case", CONDITIONALS, ids=lambda case: ", ".join(map(str, case)))
+#: One of each way to hold the data, side, bound and kind of prior; the others are long.
+OFTEN = [CONDITIONALS[number] for number in (0, 2, 7, 8, 12)]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(c, id=", ".join(map(str, c)), marks=[pytest.mark.long] * (c not in OFTEN))
+        for c in CONDITIONALS
+    ],
+)
 @pytest.mark.device
 def test_a_column_is_drawn_from_its_conditional(case):
     """By quadrature, an entry given the rest of its row; the empty factor from its prior."""
@@ -138,10 +148,15 @@ def test_a_column_is_drawn_from_its_conditional(case):
 @pytest.mark.parametrize(
     ("missing", "factor", "prior", "upper", "ways"),
     [
-        ("none", "usage", "normal", INF, ("lists", "sparse")),
-        ("few", "usage", "ard", INF, ("lists", "sparse")),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (
+                ("none", "usage", "normal", INF, ("lists", "sparse")),
+                ("few", "usage", "ard", INF, ("lists", "sparse")),
+                ("most", "basis", "ard", 1.0, ("lists", "mask")),
+            )
+        ),
         ("few", "basis", "normal", 1.0, ("lists", "mask", "sparse")),
-        ("most", "basis", "ard", 1.0, ("lists", "mask")),
     ],
 )
 @pytest.mark.device

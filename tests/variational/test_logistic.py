@@ -225,7 +225,7 @@ def test_swapped_weights_would_be_found():
     assert np.abs(scores).max() > 8
 
 
-@pytest.mark.parametrize("strategy", ["biased", "uniform"])
+@pytest.mark.parametrize("strategy", ["biased", pytest.param("uniform", marks=pytest.mark.long)])
 def test_stochastic_and_batch_inference_agree(strategy):
     prior = PRIORS["factors"]
     values, seen = jnp.asarray(VALUES == 1), jnp.asarray(SEEN)
