@@ -586,9 +586,9 @@ def test_without_a_number_of_draws_there_is_a_limit_of_time(few_looks, monkeypat
     ("more", "said"),
     [
         ({"chains_apart": 0.3}, "predictions do not hold (chains differ by 0.30)"),
-        ({"chains_apart": 0.15}, "usable so far; chains differ by 0.15"),
-        ({"mc_error": 0.07}, "usable so far; to within 0.07"),
-        ({}, "usable so far; R-hat 1.020"),
+        ({"chains_apart": 0.15}, "predictions hold so far; chains differ by 0.15"),
+        ({"mc_error": 0.07}, "predictions hold so far; to within 0.07"),
+        ({}, "predictions hold so far; R-hat 1.020"),
     ],
 )
 def test_a_run_whose_parts_hold_waits_for_what_ends_it(more, said):

@@ -92,8 +92,8 @@ class Watch:
         missing = [part.said for part in asked if not part.holds]
         if missing:
             return missing[0]
-        # What holds already may still be too far from what ends a run, which Ctrl-C does, too.
-        return f"usable so far; {self._beyond(figures)}"
+        # What holds may be too far from what ends a run; factors are looked at last.
+        return f"predictions hold so far; {self._beyond(figures)}"
 
     @staticmethod
     def _beyond(figures: verdict.Figures) -> str:
