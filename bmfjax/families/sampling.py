@@ -37,6 +37,8 @@ from bmfjax.store import held_checkpoint, holds_checkpoint
 SUMMARY_SECONDS, NUMBER_SECONDS = 3.0, 1.5e-7
 #: Seconds that steps after the time may take, where there are too few draws for a result.
 LAST_SECONDS = 1.0
+#: Seconds below which the sampler may not be compiled in time.
+SHORT_SECONDS = 60.0
 #: Seconds from which on it is said beforehand how long something takes.
 TOLD_SECONDS = 2.0
 #: Share of the time that a fit without the hidden entries may take.
@@ -164,6 +166,8 @@ def _ready(problem: Problem, chains: Chains) -> Callable[[ChainRun], bool]:
     def is_ready(run):
         about = 0.0 if run.is_kept else expected(kind).get("compiling", 0.0)
         say("compiling the sampler", *[f"about {about:.0f} s"] * (about >= TOLD_SECONDS))
+        if not waits and not run.is_kept and clock.left() < SHORT_SECONDS:
+            run.prepare_to_stand()
         before = run.compile_seconds
         # The starts alone are a result at once.
         found = run.is_ready(math.inf if waits else max(clock.left(), 0.0))

@@ -470,8 +470,7 @@ class ChainRun:
         """
         if is_enough(self):
             return
-        placed = (P(CHAINS), P(CHAINS))
-        of = jax.jit(self._on_mesh(self._loop.standing, placed, P(CHAINS)))
+        of = self._standing()
         parts = [
             jax.tree.map(_on_host, of(carry.state, keys, self._data))
             for carry, keys in zip(self._carries, self._keys, strict=True)
@@ -489,6 +488,23 @@ class ChainRun:
                             kept[:, count - 1] = kept[:, count - 2]
                         else:
                             kept[:, count - 1] = np.concatenate([part[name] for part in parts])
+
+    def prepare_to_stand(self) -> None:
+        """Compile what `stand` runs, which would wait for a larger program that XLA works on."""
+        self._standing()
+
+    def _standing(self) -> Callable:
+        given = self._carries[0].state, self._keys[0], self._data
+        placed = (P(CHAINS), P(CHAINS))
+
+        def make():
+            of = jax.jit(
+                self._on_mesh(self._loop.standing, placed, P(CHAINS)),
+                compiler_options=once_options(),
+            )
+            return of.lower(*given).compile()
+
+        return self._made("standing", given, make)
 
     def begin_at(self, snapshot: Any) -> None:
         """Let chains begin where those of a snapshot of all chains, by their numbers, were."""
