@@ -367,22 +367,24 @@ def agreement(usage_means, basis_means):
 
 
 def agreements(usage_means, basis_means) -> np.ndarray:
-    """Return `agreement` of all chains, and how like the factor of their mean two thirds are.
+    """Return `agreement` of all chains, and how alike two thirds of them are, (2, rank).
 
-    The mean of all chains is what a result shows, and noise of two small groups is not in it. So
-    the second number of each factor is one that the tiles of two thirds of the chains reach, each
-    beside that of the mean. Both are (rank,), and never is the second the smaller one.
+    Left out for each factor are the chains in which it is least like that of the others together.
+    The others are compared with their own mean: that of fewer chains has more noise, by which
+    chains that have one factor would be told apart. The second number is never the smaller one.
     """
     usage_means, basis_means = np.asarray(usage_means, float), np.asarray(basis_means, float)
     of_all = agreement(usage_means, basis_means)
     chains = len(usage_means)
-    kept = math.ceil(round(MOST * chains, 6))
-    if kept in (1, chains):
-        return np.stack([of_all, of_all])
-    whole = usage_means.mean(0), basis_means.mean(0)
-    each = [_cosines_of_tiles(own, whole) for own in zip(usage_means, basis_means, strict=True)]
-    # It is 0.8 for two like chains of three, and no less by rounding.
-    return np.stack([of_all, np.maximum(np.sort(each, 0)[-kept].round(12), of_all)])
+    kept, most = math.ceil(round(MOST * chains, 6)), of_all.copy()
+    if 1 < kept < chains:
+        each = np.array([_alike(usage_means, basis_means, [c]) for c in range(chains)])
+        for k, order in enumerate(np.argsort(-each, 0, kind="stable").T):
+            own = [means[np.sort(order[:kept])][..., [k]] for means in (usage_means, basis_means)]
+            whole = [means.mean(0) for means in own]
+            likeness = [_cosines_of_tiles(tile, whole)[0] for tile in zip(*own, strict=True)]
+            most[k] = max(min(likeness), of_all[k])
+    return np.stack([of_all, most])
 
 
 def _alike(usage_means, basis_means, group) -> np.ndarray:

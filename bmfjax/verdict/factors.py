@@ -84,7 +84,7 @@ def factors_differ(figures: Figures, bounds: Bounds = TIGHT, *, counted: bool = 
 
     Where only what is `counted` is asked for, factors that say nothing against a fit do not differ.
     Within wide bounds a third of the chains may lack a factor: the others have one that is at least
-    0.8 like that of the mean of all chains, which the fit shows. Where a share q of them has a
+    0.8 like that of their mean. The fit shows the mean of all chains. Where a share q of them has a
     tile, and the rest another one as large, unlike it in rows and columns, the cosine of the mean
     and that tile is q^2 / (q^2 + (1 - q)^2): 0.8, which makes two tiles the same, at two thirds.
 

@@ -127,8 +127,8 @@ def of_chains(
     """Judge chains over nonnegative factors.
 
     `errors` counts the observed entries that the Boolean product gets wrong, `agreeing` (2, rank)
-    is the tile similarity across all chains, and what two thirds of the chains reach beside the
-    mean of all, or (rank,) the first alone, `empty` (rank,) tells which factors have no tile when
+    is the tile similarity across all chains, and of two thirds of them to their mean, or (rank,)
+    the first alone, `empty` (rank,) tells which factors have no tile when
     they are rounded (None: none are rounded), and `trace` holds (chain, step) without the warm-up:
     `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`,
     `noise_share`, the number of factors `rank`, `replica`, of which the figures hold the
