@@ -179,7 +179,13 @@ def told(fit, other, cells) -> dict:
     names = [n.removeprefix("factor ") for n in fit.factor_names]
     stacked = chances(fit.stacked(), cells)
     alike = agreements(*(np.asarray(f.mean(1)) for f in (fit.usage_draws, fit.basis_draws)))
-    judged = fit.verdict.changed(**found_factors(alike, fit._empty, fit.usage_draws.shape[0]))
+    seen = found_factors(alike, fit._empty, fit.usage_draws.shape[0])
+    # By the entries that the rule of this program looks at, in the draws that were kept.
+    for name, share, method in (("rhat", 0.99, "higher"), ("ess", 0.01, "lower")):
+        moving = getattr(fit._mixing, name)
+        if (moving := moving[~np.isnan(moving)]).size:
+            seen[f"{name}_product"] = float(np.quantile(moving, share, method=method))
+    judged = fit.verdict.changed(**seen)
     return {
         "judged": {"scalars": judged.figures.known(), "judged": judged.stored()},
         "calibration_error": wrong, "by_chance": by_chance, "apart": apart,
