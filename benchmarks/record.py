@@ -89,8 +89,11 @@ class Record:
 def commit_of() -> str:
     """Return the commit of the code that runs, and whether files differ from it.
 
-    Where there is no repository to ask, the variable `BMFJAX_COMMIT` says it.
+    The variable `BMFJAX_COMMIT` says it of a copy of the code, whose repository may know an earlier
+    one or be absent.
     """
+    if told := os.environ.get("BMFJAX_COMMIT"):
+        return told
     try:
         run = {"cwd": Path(__file__).parent, "capture_output": True, "text": True, "check": True}
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], **run).stdout.strip()
@@ -98,7 +101,7 @@ def commit_of() -> str:
         code = ["../bmfjax", "*.py", "*.c"]
         dirty = subprocess.run(["git", "status", "--porcelain", *code], **run).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("BMFJAX_COMMIT", "unknown")
+        return "unknown"
     return commit + (" with changes" if dirty else "")
 
 
