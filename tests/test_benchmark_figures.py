@@ -232,11 +232,11 @@ def test_other_digits_are_seen(answers):
     for name, given in texts.items():
         for _, decimal, fits in measured(*given):
             others = (
-                re.sub(r"[1-9]", lambda _: str(rng.integers(1, 10)), decimal) for _ in "12345"
+                re.sub(r"[1-9]", lambda _: str(rng.integers(1, 10)), decimal) for _ in range(12)
             )
             passed.setdefault(name, []).append(np.mean([fits(other) for other in others]))
     assert np.mean(np.concatenate([*passed.values()])) < 0.12
-    weak = {name: np.mean(of) for name, of in passed.items() if len(of) >= 5 and np.mean(of) > 0.25}
+    weak = {name: np.mean(of) for name, of in passed.items() if len(of) >= 10 and np.mean(of) > 0.3}
     assert not weak
 
 

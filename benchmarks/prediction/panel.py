@@ -294,7 +294,8 @@ def main() -> None:
         elif model in TUNED and TUNED[model].package and "log_score" in found:
             found |= versions_of([TUNED[model].package.replace("_", "-")])
         found |= {"seed": options.seed, "commit": options.commit or commit_of()}
-        found |= {"processor": processor()}
+        # Virtual ones do not say more than their maker: the cores tell machines apart.
+        found |= {"processor": f"{processor()}, {os.cpu_count()} cores"}
         print(name, model, found, flush=True)
         with locked(options.record) as sets:  # with what another run found meanwhile
             of = sets.setdefault(name, {})
