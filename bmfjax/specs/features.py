@@ -61,8 +61,8 @@ class Features(Model):
     )  # fmt: skip
     slab: Sequence[float] = parameter(
         (3.0, 9.0),
-        "shape and rate of the Gamma prior of the precision of a feature's weights, which keeps "
-        "them away from zero",
+        "shape and rate of the Gamma prior of the precision of a feature's weights, one over "
+        "their mean square, which keeps them away from zero",
         gamma_pair,
         kind="pair of float",
     )
