@@ -118,8 +118,28 @@ def test_parts_of_whole_rows_are_mixed_as_draws_of_all_fits_are():
 def test_parts_of_planted_features_are_joined_by_kind_and_seed():
     from benchmarks.rank.planted_features import joined
 
-    parts = [{"runs": {"tiles": [{"seed": 3}]}}, {"runs": {"tiles": [{"seed": 1}], "positive": []}}]
-    assert joined(parts) == {"tiles": [{"seed": 1}, {"seed": 3}]}
+    def part(seed, commit, **of):
+        run = {"seed": seed, "commit": commit, "cpu_seconds": 2.0, **of}
+        return {"runs": {"tiles": [run], "positive": []}}
+
+    one, other = {"features": {"found": 3}}, {"two rates": {"found": 2}}
+    parts = part(3, "a", **one), part(1, "a", **one), part(3, "b", **other)
+    (first, last) = joined(parts)["tiles"]
+    assert first == {"seed": 1, "commit": "a", "cpu_seconds": 2.0, **one}
+    assert last == {"seed": 3, "commit": "a, b", "cpu_seconds": 4.0, **one, **other}
+
+
+def test_tiles_are_found_from_what_is_known_as_far_as_the_noise_allows():
+    from benchmarks.rank import planted_features as study
+
+    ones, usage, basis, *_ = study.tiles_of(0)
+    true = study._both(usage, basis)
+    assert (study.jaccard(true, true).diagonal() == 1).all()
+    exact = usage @ basis.T.astype(int) > 0
+    found = study._both(*study.tiles_when_known(exact, usage, basis, 0.99, 0.01))
+    assert study.jaccard(true, found).diagonal().min() > 0.95
+    noisy = study._both(*study.tiles_when_known(ones, usage, basis, 0.5, 0.499))
+    assert study.jaccard(true, noisy).diagonal().max() < 0.5
 
 
 def part(percent: str, figures: dict, **changed) -> dict:

@@ -11,8 +11,9 @@ where their odds ratio is at least 8, beside that with everything known but the 
 feature, under the prior that the fit learned for them; and how many 95 % intervals hold the weight.
 "tiles" gives, for features with positive weights and for the Boolean product with two rates, how
 many tiles have a kept one with a Jaccard index of cells of at least 0.8 that is real with a
-probability of at least 0.9; and how many kept ones are like none. "effects" gives how many are
-kept.
+probability of at least 0.9, beside those that are as alike where the rates are known, and of the
+rows the columns, and of the columns the rows; and how many kept ones are like none. "effects" gives
+how many are kept.
 
 What a record holds already is not fitted again. Parts of the record may be made side by side, each
 in a file of its own name, and joined.
@@ -57,6 +58,12 @@ ROWS, COLUMNS, ON, OFF = 0.35, 0.3, (0.5, 0.9), (0.05, 0.2)
 FOUND, REAL, LIKE = 0.8, 0.9, 0.5
 
 
+TILES = {
+    "features": bmfjax.Features(RANK, weights="positive"),
+    "two rates": bmfjax.OrMachine(RANK, num_rates=2),
+}
+
+
 def features_of(seed: int):
     """Return ones, memberships, weights, what columns and rows have of their own, and densities."""
     rng = np.random.default_rng(seed)
@@ -71,13 +78,14 @@ def features_of(seed: int):
 
 
 def tiles_of(seed: int):
-    """Return ones, and the rows and columns of tiles."""
+    """Return ones, the rows and columns of tiles, and the rates inside and outside."""
     rng = np.random.default_rng(1000 + seed)
     usage, basis = (
         rng.random((n, PLANTED)) < p for n, p in zip(SHAPE, (ROWS, COLUMNS), strict=True)
     )
     inside = usage.astype(int) @ basis.T.astype(int) > 0
-    return rng.random(SHAPE) < np.where(inside, rng.uniform(*ON), rng.uniform(*OFF)), usage, basis
+    on, off = rng.uniform(*ON), rng.uniform(*OFF)
+    return rng.random(SHAPE) < np.where(inside, on, off), usage, basis, on, off
 
 
 def effects_of(seed: int):
@@ -155,31 +163,51 @@ def of_features(seed: int) -> dict:
     }  # fmt: skip
 
 
-def of_tiles(seed: int) -> dict:
-    """Fit one matrix with planted tiles by both models."""
-    ones, usage, basis = tiles_of(seed)
-    models = {
-        "features": bmfjax.Features(RANK, weights="positive"),
-        "two rates": bmfjax.OrMachine(RANK, num_rates=2),
-    }
-    return {name: _tiles_found(ones, usage, basis, m, seed) for name, m in models.items()}
+def of_tiles(seed: int, models=None) -> dict:
+    """Fit one matrix with planted tiles by these models, or all."""
+    ones, usage, basis, *rates = tiles_of(seed)
+    known = _both(usage, basis), _both(*tiles_when_known(ones, usage, basis, *rates))
+    found = {name: _tiles_found(ones, usage, basis, TILES[name], seed) for name in models or TILES}
+    return {"found_when_known": int((jaccard(*known).diagonal() >= FOUND).sum()), **found}
 
 
 def _tiles_found(ones, usage, basis, model, seed: int) -> dict:
     fit = bmfjax.fit(ones, model, seed=seed, **FIT)
     table = fit.tiles()
     at = table.index.to_numpy() - 1
-    true, shown = (
-        (u[:, None] & b[None]).reshape(-1, u.shape[1]).astype(int)
-        for u, b in ((usage, basis), (fit.usage_binary[:, at], fit.basis_binary[:, at]))
-    )
-    both = true.T @ shown
-    jaccard = both / np.maximum(true.sum(0)[:, None] + shown.sum(0) - both, 1)
-    real = (jaccard >= FOUND) & (table["p_real"].to_numpy() >= REAL)
+    alike = jaccard(_both(usage, basis), _both(fit.usage_binary[:, at], fit.basis_binary[:, at]))
+    real = (alike >= FOUND) & (table["p_real"].to_numpy() >= REAL)
     return {
         "planted": PLANTED, "found": int(real.any(1).sum()), "kept": len(table),
-        "false": int((jaccard < LIKE).all(0).sum()), "verdict": str(fit.verdict)[:40],
+        "false": int((alike < LIKE).all(0).sum()), "verdict": str(fit.verdict)[:40],
     }  # fmt: skip
+
+
+def _both(usage, basis) -> np.ndarray:
+    """Return the cells of tiles, (cells, tiles)."""
+    return (usage[:, None] & basis[None]).reshape(-1, usage.shape[1]).astype(int)
+
+
+def jaccard(one, other) -> np.ndarray:
+    """Return the Jaccard indices of all pairs of tiles, of their cells."""
+    both = one.T @ other
+    return both / np.maximum(one.sum(0)[:, None] + other.sum(0) - both, 1)
+
+
+def tiles_when_known(ones, usage, basis, on: float, off: float):
+    """Return rows of tiles where columns and rates are known, and columns where rows are."""
+    return (
+        _members_when_known(ones, basis, on, off, ROWS),
+        _members_when_known(ones.T, usage, on, off, COLUMNS),
+    )
+
+
+def _members_when_known(ones, other, on: float, off: float, density: float) -> np.ndarray:
+    states = np.array([*itertools.product((0, 1), repeat=PLANTED)])
+    chance = np.where(states @ other.T.astype(int) > 0, on, off)
+    fits = np.where(ones, 1, 0) @ np.log(chance).T + np.where(ones, 0, 1) @ np.log1p(-chance).T
+    prior = (states * np.log(density) + (1 - states) * np.log1p(-density)).sum(1)
+    return softmax(fits + prior, 1) @ states >= 0.5
 
 
 def of_effects(seed: int) -> dict:
@@ -229,14 +257,18 @@ def tables(records: Records):
               f"{total('kept')} of {3 * len(of)}"]],
         )  # fmt: skip
     if of := runs.get("tiles"):
+        rows = []
+        for model in TILES:
+            some = [run for run in of if model in run]
+            total = lambda name: sum(run[model][name] for run in some)  # noqa: B023, E731
+            best = [run["found_when_known"] for run in some if "found_when_known" in run]
+            rows.append(
+                [model, len(some), f"{total('found')} of {3 * len(some)}",
+                 f"{sum(best)} of {3 * len(best)}", total("kept"), total("false")]
+            )  # fmt: skip
         yield table(
-            ["three tiles, asymmetric noise", "matrices", "found and real", "kept", "false"],
-            [
-                [model, len(of),
-                 f"{sum(run[model]['found'] for run in of)} of {3 * len(of)}",
-                 *(sum(run[model][name] for run in of) for name in ("kept", "false"))]
-                for model in ("features", "two rates")
-            ],
+            ["three tiles, asymmetric noise", "matrices", "found and real",
+             "found with all else known", "kept", "false"], rows,
         )  # fmt: skip
     if of := runs.get("effects"):
         yield table(
@@ -246,15 +278,24 @@ def tables(records: Records):
 
 
 def joined(parts: list[dict]) -> dict:
-    """Return the runs of all parts, each kind in the order of its seeds."""
-    runs = {kind: [run for part in parts for run in part["runs"].get(kind, [])] for kind in KINDS}
-    return {kind: sorted(of, key=lambda run: run["seed"]) for kind, of in runs.items() if of}
+    """Return the runs of all parts, each kind in the order of its seeds, a matrix once."""
+    runs = {}
+    for part, kind in itertools.product(parts, KINDS):
+        for run in part["runs"].get(kind, []):
+            held = runs.setdefault(kind, {}).setdefault(run["seed"], {})
+            if held:  # the fits of a matrix by two models
+                commits = dict.fromkeys((held["commit"], run["commit"]))
+                seconds = round(held["cpu_seconds"] + run["cpu_seconds"], 1)
+                run = run | {"commit": ", ".join(commits), "cpu_seconds": seconds}
+            held |= run
+    return {kind: [of[seed] for seed in sorted(of)] for kind, of in runs.items()}
 
 
 def main() -> None:
     """Fit the matrices of all kinds."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--models", nargs="+", choices=list(TILES), help="of tiles; default: all")
     parser.add_argument("--runs", type=int, default=20, help="matrices of a kind")
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--most-seconds", type=float, help="processor seconds after which to end")
@@ -276,7 +317,8 @@ def main() -> None:
         if seed in [run["seed"] for run in runs.setdefault(kind, [])]:
             continue
         began = time.process_time()
-        found = KINDS[kind](seed) | {"seed": seed}
+        how = {"models": options.models} if kind == "tiles" else {}
+        found = KINDS[kind](seed, **how) | {"seed": seed}
         found["commit"] = options.commit or commit_of()
         found["cpu_seconds"] = round(time.process_time() - began, 1)
         runs[kind].append(found)
