@@ -33,11 +33,14 @@ from jax import lax
 #: Factors that a kernel knows; bits of a line in a word.
 MOST_FACTORS, FACTORS_OF_WORD = 64, 32
 #: Lines and warps of a program at most, and masks of its lines in registers.
-MOST_LINES, MOST_WARPS, MOST_MASKS = 8, 8, 96
-#: Programs that keep a GPU busy, and its warps.
-PROGRAMS, WARPS = 264, 4096
-#: Words of a line that a thread reads before it counts on.
-UNROLLED = 4
+MOST_LINES, MOST_WARPS, MOST_MASKS = 8, 8, 160
+#: Programs, and warps of all, that keep a GPU busy.
+PROGRAMS, WARPS = 200, 1000
+#: Words of all lines of a program that a thread reads before it counts on, and how often it joins
+#: factors then.
+UNROLLED, JOINED = 16, 40
+#: Words of the partner that stay near a multiprocessor: where there are more, more lines share them.
+NEAR = 2**14
 #: Counts of ones and of all bits share a word, 16 bits each: of so many words at most, those of one
 #: thread or all of a line.
 MOST_CHUNKS = 2**16 // 32 - 1
@@ -61,18 +64,29 @@ def tiles_for(rank: int, lines: int, words: int) -> Tiles:
 
     Examples
     --------
-    >>> tiles_for(10, 1_300_000, 625), tiles_for(20, 1_000, 3_125)
-    (Tiles(lines=8, warps=1, unrolled=4), Tiles(lines=2, warps=8, unrolled=4))
+    >>> tiles_for(10, 1_300_000, 625)
+    Tiles(lines=4, warps=1, unrolled=4)
+    >>> tiles_for(10, 20_000, 40_625)
+    Tiles(lines=8, warps=4, unrolled=2)
+    >>> tiles_for(20, 1_000, 3_125), tiles_for(27, 1_448, 46)
+    (Tiles(lines=4, warps=8, unrolled=2), Tiles(lines=1, warps=1, unrolled=1))
     """
-    each = MOST_LINES
-    while each > 1 and (each * rank > MOST_MASKS or lines < each * PROGRAMS):
-        each //= 2
-    programs, warps = -(-lines // each), 1
-    while warps < MOST_WARPS and words > 32 * UNROLLED * warps and programs * warps < WARPS:
+    warps = 1 if words <= 2**10 else 4
+    while warps < MOST_WARPS and warps * lines < MOST_LINES * WARPS and words > 2**10:
         warps *= 2
     while words > 32 * warps * MOST_CHUNKS:
         warps *= 2
-    return Tiles(each, warps, max(1, min(UNROLLED, -(-words // (32 * warps)))))
+    most = 2 if rank * words > NEAR else 4
+    unrolled = max(1, min(most, JOINED // rank, -(-words // (32 * warps))))
+    each = MOST_LINES
+    while each > 1 and (
+        each * unrolled > UNROLLED
+        or each * rank > MOST_MASKS
+        or lines < each * PROGRAMS
+        or lines * warps < each * WARPS
+    ):
+        each //= 2
+    return Tiles(each, warps, unrolled)
 
 
 def draw(kind: str, ones, observed, partner, bits, log_odds, thresholds, weights, tiles=None):
@@ -182,7 +196,7 @@ def _kernel(pallas, *refs, rank, words, lines, chunks, tiles, has_missing, kind)
         bit = lambda j: (state[j // FACTORS_OF_WORD] >> (j % FACTORS_OF_WORD)) & 1  # noqa: E731
         return [-bit(j).reshape(size, 1) for j in range(rank)]
 
-    def over_chunks(add, start, unrolled=1):
+    def over_chunks(add, start, unrolled):
         """Add up what is found in all chunks of the lines, some of them in one round."""
 
         def chunk(c, total):
@@ -212,50 +226,73 @@ def _kernel(pallas, *refs, rank, words, lines, chunks, tiles, has_missing, kind)
     nothing = jnp.zeros((size, width), jnp.int32)
     weight = [weights_ref[0], weights_ref[1]]
 
-    def one_factor(k, state):
-        k = k.astype(jnp.int32)
-        bit = jnp.int32(1) << (k % FACTORS_OF_WORD)
-        own_bit = [jnp.where(k // FACTORS_OF_WORD == w, bit, 0) for w in states]
-        rest = masks_of([s & ~b for s, b in zip(state, own_bit, strict=True)])
-
-        def add(total, column, here, seen):
-            free = partner_ref[k, column] & ~covered(rest, column)
-            free = free if seen is None else free & seen
-            # Of all bits, and in the upper half of those that are ones.
-            return total + popcount(free) + (popcount(free & here) << 16)
-
-        total = over_chunks(add, nothing, tiles.unrolled)
+    def halves(total):
+        """Sum along the words what two halves of a word count."""
         if is_short:
             total = jnp.sum(total, axis=1, dtype=jnp.int32)
-            every, of_ones = total & 0xFFFF, (total >> 16) & 0xFFFF
-        else:
-            every = jnp.sum(total & 0xFFFF, axis=1, dtype=jnp.int32)
-            of_ones = jnp.sum((total >> 16) & 0xFFFF, axis=1, dtype=jnp.int32)
+            return total & 0xFFFF, (total >> 16) & 0xFFFF
+        return [jnp.sum(t & 0xFFFF, axis=1, dtype=jnp.int32) for t in (total, total >> 16)]
+
+    def drawn(k, state, every, of_ones):
+        """Draw factor k, which would cover so many entries, and ones of these."""
+        bit = jnp.int32(1) << (k % FACTORS_OF_WORD)
+        own_bit = [jnp.where(k // FACTORS_OF_WORD == w, bit, 0) for w in states]
         odds = odds_ref[k, own]
         odd, even = 0.5 * (weight[0] - weight[1]), 0.5 * (weight[0] + weight[1])
         gain = odd * (2 * of_ones - every).astype(odds.dtype) + even * every.astype(odds.dtype)
         odds, threshold = gain + odds, threshold_ref[k, own]
-        was = jnp.zeros((size,), jnp.int32)
-        for s, b in zip(state, own_bit, strict=True):
-            was = was | (s & b)
         if kind == "metropolis":
+            was = jnp.zeros((size,), jnp.int32)
+            for s, b in zip(state, own_bit, strict=True):
+                was = was | (s & b)
             flips = threshold < jnp.where(was != 0, -odds, odds)
             return [s ^ jnp.where(flips, b, 0) for s, b in zip(state, own_bit, strict=True)]
         is_one = threshold < odds
         return [(s & ~b) | jnp.where(is_one, b, 0) for s, b in zip(state, own_bit, strict=True)]
 
-    state = lax.fori_loop(0, rank, one_factor, [state_ref[w, own] for w in states])
-    masks = masks_of(state)
+    def rest_of(k, state):
+        """Return the masks of all factors but k."""
+        bit = jnp.int32(1) << (k % FACTORS_OF_WORD)
+        own_bit = [jnp.where(k // FACTORS_OF_WORD == w, bit, 0) for w in states]
+        return masks_of([s & ~b for s, b in zip(state, own_bit, strict=True)])
 
-    def add(total, column, here, seen):
-        found = covered(masks, column)
-        zeros = found & ~here if seen is None else found & ~here & seen
-        # Words beyond the last are those of the last again.
-        beyond = here & jnp.where(column < words, -1, 0)
-        each = found & beyond, zeros, beyond & ~found
-        return [t + popcount(w) for t, w in zip(total, each, strict=True)]
+    def both(words, here):
+        """Count the bits, and in the upper half those that are ones."""
+        return popcount(words) + (popcount(words & here) << 16)
 
-    for n, total in enumerate(over_chunks(add, [nothing] * 3)):
-        counts_ref[n, own] = jnp.sum(total, axis=1, dtype=jnp.int32)
+    def one_factor(k, state):
+        k = k.astype(jnp.int32)
+        rest = rest_of(k, state)
+
+        def add(total, column, here, seen):
+            free = partner_ref[k, column] & ~covered(rest, column)
+            return total + both(free if seen is None else free & seen, here)
+
+        total = over_chunks(add, nothing, tiles.unrolled)
+        return drawn(k, state, *halves(total))
+
+    state = [state_ref[w, own] for w in states]
+    state = lax.fori_loop(0, rank - 1, one_factor, state)
+    # The last factor, and what all others cover.
+    last = jnp.int32(rank - 1)
+    rest = rest_of(last, state)
+
+    def add(totals, column, here, seen):
+        found = covered(rest, column)
+        free = partner_ref[last, column] & ~found
+        if seen is not None:
+            free, found = free & seen, found & seen
+        valid = here & jnp.where(column < words, -1, 0)  # words beyond the last are the last again
+        one, two, three = totals
+        return one + both(free, here), two + both(found, here), three + popcount(valid)
+
+    one, two, three = over_chunks(add, (nothing,) * 3, tiles.unrolled)
+    every, of_ones = halves(one)
+    state = drawn(last, state, every, of_ones)
+    is_used = (state[-1] >> ((rank - 1) % FACTORS_OF_WORD)) & 1
+    every, of_ones = (a + is_used * b for a, b in zip(halves(two), (every, of_ones), strict=True))
+    number = jnp.sum(three, axis=1, dtype=jnp.int32)
+    for n, count in enumerate((of_ones, every - of_ones, number - of_ones)):
+        counts_ref[n, own] = count
     for w in states:
         out_ref[w, own] = state[w]
