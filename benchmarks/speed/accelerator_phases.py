@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -478,6 +479,7 @@ def largest(found: Found) -> None:
 WORKERS, TEST_SECONDS = 14, 125
 #: The variable that says which tests a process runs, and where it writes what becomes of them.
 SHARD = "BMFJAX_TEST_SHARD"
+_ERROR = re.compile(r"E  |F\d{4} |terminate|Fatal Python")
 #: Tests that take so many seconds are named.
 SLOW = 10
 
@@ -489,6 +491,7 @@ def pytest_collection_modifyitems(items: list) -> None:
         items.sort(key=lambda item: item.get_closest_marker("long") is not None)
         items[:] = items[int(number) :: int(workers)]
         Path(path).write_text("".join(f"{item.nodeid}\n" for item in items))
+        items[:] = [item for item in items if item.nodeid not in ended_of(Path(path))]
 
 
 def pytest_runtest_logreport(report) -> None:
@@ -504,23 +507,38 @@ def tests(found: Found) -> None:
     workers = max(1, min(WORKERS, num_cores()))
     command = [sys.executable, "-m", "pytest", "-q", "-m", "device"]
     command += ["-p", "no:cacheprovider", "-p", "no:benchmark", "-p", "no:randomly"]
-    command += ["--no-header", "--tb=short", "-p", Path(__file__).stem, *map(str, _marked())]
+    # What the compiler itself says when it aborts must be seen, too.
+    command += [
+        "--no-header",
+        "--tb=short",
+        "--capture=sys",
+        "-p",
+        Path(__file__).stem,
+        *map(str, _marked()),
+    ]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         paths = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        # Exactness is not a matter of the quickest variant of a program, which takes long to find.
         environment = os.environ | {
             "BMFJAX_TEST_CACHE": folder, "PYTHONUNBUFFERED": "1", "PYTHONPATH": paths,
+            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0",
         }  # fmt: skip
         shards = [Path(folder) / f"{n}" for n in range(workers)]
-        running = [
-            subprocess.Popen(
-                command, cwd=ROOT, env=environment | {SHARD: f"{n} {workers} {shard}"},
-                stdout=shard.with_suffix(".log").open("w"), stderr=subprocess.STDOUT,
-            )
-            for n, shard in enumerate(shards)
-        ]  # fmt: skip
+
+        def begin(n):
+            return subprocess.Popen(
+                command, cwd=ROOT, env=environment | {SHARD: f"{n} {workers} {shards[n]}"},
+                stdout=shards[n].with_suffix(".log").open("a"), stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+        running = [begin(n) for n in range(workers)]
         while True:
             seconds = time.perf_counter() - began
+            for n, process in enumerate(running):
+                # One that a test has ended goes on with the next test.
+                if (process.poll() or 0) < 0 and name_aborted(shards[n]):
+                    running[n] = begin(n)
             is_over = all(p.poll() is not None for p in running)
             found.add("tests", functools.partial(outcomes, shards, is_over, seconds))
             if is_over or seconds > TEST_SECONDS:
@@ -535,16 +553,32 @@ def _marked() -> list[Path]:
     return [p for p in sorted(ROOT.glob("tests/**/test_*.py")) if "mark.device" in p.read_text()]
 
 
+def ended_of(shard: Path) -> dict[str, tuple[str, float]]:
+    """Return the tests of a process that have ended: how, and after how many seconds."""
+    ended, path = {}, Path(f"{shard}.ended")
+    for line in path.read_text().splitlines() if path.exists() else ():
+        outcome, took, test = line.split(maxsplit=2)
+        if ended.get(test, ("passed",))[0] == "passed":  # an error after it counts
+            ended[test] = outcome, float(took)
+    return ended
+
+
+def name_aborted(shard: Path) -> bool:
+    """Say of the test in which a process ended that it failed, and whether there was one."""
+    chosen = shard.read_text().splitlines() if shard.exists() else []
+    left = [test for test in chosen if test not in ended_of(shard)]
+    if left:
+        with open(f"{shard}.ended", "a") as file:
+            file.write(f"failed 0.0 {left[0]}\n")
+    return bool(left)
+
+
 def outcomes(shards: list[Path], is_over: bool, seconds: float) -> dict:
     """Count outcomes, and name tests that did not pass, did not end, or took long."""
     chosen, ended = [], {}
     for shard in shards:
         chosen += shard.read_text().splitlines() if shard.exists() else []
-        path = Path(f"{shard}.ended")
-        for line in path.read_text().splitlines() if path.exists() else ():
-            outcome, took, test = line.split(maxsplit=2)
-            if ended.get(test, ("passed",))[0] == "passed":  # an error after it counts
-                ended[test] = outcome, float(took)
+        ended |= ended_of(shard)
     count = Counter(outcome for outcome, _ in ended.values())
     logs = [shard.with_suffix(".log") for shard in shards]
     said = "\n".join(log.read_text(errors="replace") for log in logs if log.exists())
@@ -555,7 +589,7 @@ def outcomes(shards: list[Path], is_over: bool, seconds: float) -> dict:
         "not passed": sorted(t for t, (outcome, _) in ended.items() if outcome == "failed"),
         "not ended": sorted(set(chosen) - set(ended)),
         "slow": {t: took for t, (_, took) in sorted(ended.items()) if took >= SLOW},
-        "errors": [line[:200] for line in said.splitlines() if line.startswith("E  ")][:20],
+        "errors": [line[:200] for line in said.splitlines() if _ERROR.match(line)][:20],
     }
 
 

@@ -223,11 +223,11 @@ def _compiled_beside(data, many, rank, num_chains, exchanges, anchors):
 
         start = empty(many)
         runs = [(*start, POLISH, FlipRatePrior(num_rates=2), (), anchors)]
-        if exchanges:
+        if exchanges:  # the program that takes longest, first
             kept = start[0 if sides_of(data.shape, "longer").kept == "usage" else 1]
             vectors = np.zeros((_most_vectors(kept), kept.shape[1]), bool)
             moved = _with_rebirths(data, empty(rank)[0])
-            runs.append((*empty(rank), EXCHANGE, *moved, anchors, vectors))
+            runs.insert(0, (*empty(rank), EXCHANGE, *moved, anchors, vectors))
         for given in runs:
             _sweeps(random.key(0), data, *given).is_ready(1e-3)
 
@@ -369,5 +369,5 @@ def _sweeps(
     position = start(usage, basis, packed)
     return ChainRun(
         ormachine(density, moves=moves), key, packed, num_chains=num_chains,
-        num_samples=num_sweeps, position=position,
+        num_samples=num_sweeps, position=position, is_short=True,
     )  # fmt: skip

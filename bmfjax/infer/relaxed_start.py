@@ -82,6 +82,7 @@ def _means(key, values, rank, num_chains, num_anneal):
         num_warmup=num_anneal + math.ceil(SETTLE * scale),
         num_samples=max(10, math.ceil(AVERAGE * scale)),
         reducers={"mean": moments("usage", "basis")},
+        is_short=True,
     )
     finish_in_time(run)
     means = run.reduced()["mean"]

@@ -108,6 +108,8 @@ class ChainRun:
         processes, which all make this run and call its methods in the same order.
     chunk_size : int
         Most steps between two returns to the host. Changes no result.
+    is_short : bool
+        Whether compiling takes longer than running, so that it is to be quick.
 
     Raises
     ------
@@ -146,6 +148,7 @@ class ChainRun:
         chains: Sequence[int] | None = None,
         mesh: Mesh | None = None,
         chunk_size: int = 512,
+        is_short: bool = False,
     ):
         check_fork()
         for name, value, least in (
@@ -193,7 +196,8 @@ class ChainRun:
         # On a mesh they take turns.
         self._data = data if mesh is not None else divided(data, self._side)
         words, kind = np.asarray(random.key_data(key)), random.key_impl(key)
-        own = value_of((algorithm, self._reducers)) if mesh is None else object()
+        self._is_short = is_short
+        own = value_of((algorithm, self._reducers, is_short)) if mesh is None else object()
         self._whose = own, str(kind), mesh is None, position is None
         self._loop = self._made("loop", (), lambda: _Loop(algorithm, self._reducers, kind, mesh))
 
@@ -373,7 +377,7 @@ class ChainRun:
         chunk = functools.partial(self._loop.chunk, traced=dict(self._every["trace"]))
         run = jax.jit(self._on_mesh(chunk, placed, _PARTS), donate_argnums=(0,))
         lowered = run.lower(*given)
-        compile = functools.partial(lowered.compile, compiler_options=chain_options())
+        compile = functools.partial(lowered.compile, compiler_options=chain_options(self._is_short))
         return Compilation(lambda: compiled_and_kept(file, compile))
 
     def _offset(self, kind):

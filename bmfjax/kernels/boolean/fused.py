@@ -39,7 +39,7 @@ PROGRAMS, WARPS = 200, 1000
 #: Words of all lines of a program that a thread reads before it counts on, and how often it joins
 #: factors then.
 UNROLLED, JOINED = 16, 40
-#: Words of the partner that stay near a multiprocessor: where there are more, more lines share them.
+#: Words of the partner that stay near a multiprocessor; of more, more lines share what is read.
 NEAR = 2**14
 #: Counts of ones and of all bits share a word, 16 bits each: of so many words at most, those of one
 #: thread or all of a line.

@@ -31,6 +31,9 @@ LEVEL, PASSES = "xla_backend_optimization_level", "xla_disable_hlo_passes"
 #: loops of the chains give back. And XLA divides loops among threads, small ones too, which costs
 #: more than it gains where the cores are busy with other chains.
 OPTIONS = {LEVEL: 1, PASSES: "cpu-parallel-task-assigner"}
+#: On a GPU, to choose between variants of a program by their time takes longer than what runs for
+#: seconds gives back.
+QUICK = {"xla_gpu_autotune_level": 0}
 #: The first jaxlib known to take a list as a compiler option.
 LISTS = (0, 10)
 #: Set to 0, it switches `use_compilation_cache` off.
@@ -163,17 +166,22 @@ def once_options() -> dict | None:
     return _options(LEVEL)
 
 
-def chain_options() -> dict | None:
-    """Return compiler options of chains, each of which has a core of its own."""
-    return _options(LEVEL, PASSES)
+def chain_options(is_short: bool = False) -> dict | None:
+    """Return compiler options of chains, each of which has a core of its own.
+
+    On a GPU those of a short run are compiled in less time.
+    """
+    return _options(LEVEL, PASSES, is_short=is_short)
 
 
-def _options(*names) -> dict | None:
+def _options(*names, is_short: bool = True) -> dict | None:
     """Return our values of options, but for those that the user has set in XLA_FLAGS."""
     check_fork()
-    if jax.default_backend() != "cpu":
+    flags, backend = os.environ.get("XLA_FLAGS", ""), jax.default_backend()
+    if backend == "gpu" and is_short:
+        return {n: value for n, value in QUICK.items() if n not in flags} or None
+    if backend != "cpu":
         return None
-    flags = os.environ.get("XLA_FLAGS", "")
     if jaxlib.version.__version_info__ < LISTS:
         names = [n for n in names if n != PASSES]
     return {n: OPTIONS[n] for n in names if n not in flags}
