@@ -99,8 +99,12 @@ def x64():
         yield
 
 
-#: Rooms of the package whose functions no program is made of.
-_NOT_TRACED = ("cli", "progress", "report", "sklearn", "store", "verdict")
+#: Rooms and modules of the package whose functions and constants no program is made of.
+_NOT_TRACED = (
+    "cli", "comparison", "data.blocks", "data.memory", "families.MAX_RANK", "families.base.LOOKS",
+    "families.sampling", "fitting", "posterior", "predictions", "progress", "report", "result",
+    "sklearn", "store", "verdict",
+)  # fmt: skip
 
 
 class _Forgetting(pytest.MonkeyPatch):
@@ -124,8 +128,8 @@ def _is_apart_from_programs(target):
     if not isinstance(target, str):
         target = getattr(target, "__name__" if inspect.ismodule(target) else "__module__", "")
     package, _, rest = target.partition(".")
-    if package == "bmfjax":
-        return rest.partition(".")[0] in _NOT_TRACED
+    if package == "bmfjax":  # which has names alone
+        return not rest or f"{rest}.".startswith(tuple(f"{name}." for name in _NOT_TRACED))
     return package in sys.stdlib_module_names
 
 

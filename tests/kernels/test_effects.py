@@ -62,6 +62,14 @@ def model_log_density(position, rank=RANK, effects=True):
     return log_density(model, (ROWS, COLUMNS, VALUES), options, position)[0]
 
 
+@functools.partial(fast_jit, static_argnums=1)
+def a_start(key, rank):
+    return random_position(key, SHAPE, rank, True)
+
+
+signs = fast_jit(entry_signs, static_argnums=0)
+
+
 @fast_jit
 def kernel_log_joint(position, data):
     return log_likelihood(position, data) + log_prior(position, PRIOR)
@@ -161,7 +169,7 @@ def test_bits_beyond_the_first_word_have_their_conditional():
     rank, k, rival = 36, 34, 2
     data = observed_entries(ROWS, COLUMNS, VALUES, SHAPE)
     factor = jnp.arange(rank)
-    position = random_position(random.key(0), SHAPE, rank, True)
+    position = a_start(random.key(0), rank)
     position |= {
         "usage": jnp.zeros((4, rank), jnp.int32).at[:, rival].set(1),
         "basis": jnp.zeros((3, rank), jnp.int32).at[:, k].set(1).at[0, rival].set(1),
@@ -222,16 +230,14 @@ def test_the_dispersion_stays_in_its_range_where_the_bits_contradict_the_data(ef
 @pytest.mark.parametrize("rank", [1, 32, 33])
 def test_covered_entries_are_those_of_the_boolean_product(rank):
     data = observed_entries(ROWS, COLUMNS, VALUES, SHAPE)
-    position = random_position(random.key(rank), SHAPE, rank, True)
+    position = a_start(random.key(rank), rank)
     product = np.asarray(position["usage"]) @ np.asarray(position["basis"]).T > 0
     for side, lists in (("row", data.by_row), ("column", data.by_column)):
         seen = np.asarray(lists.sign) != 0
         line = np.broadcast_to(np.asarray(lists.line)[:, None], seen.shape)
         dense = product if side == "row" else product.T
         expected = np.where(dense[line, np.asarray(lists.other)], 1.0, -1.0)
-        np.testing.assert_array_equal(
-            np.asarray(entry_signs(side, position, data))[seen], expected[seen]
-        )
+        np.testing.assert_array_equal(np.asarray(signs(side, position, data))[seen], expected[seen])
 
 
 def test_a_step_promotes_no_types():

@@ -149,7 +149,7 @@ def test_the_anchor_follows_the_draws_and_then_stays():
     r = np.random.default_rng(0)
     shapes = {f: position[f].shape for f in ("usage", "basis")}
     draws = {f: r.random((10, 2, *s)).astype(np.float32) for f, s in shapes.items()}
-    track = jax.vmap(lambda f: start_track(f, data))({f: d[0] for f, d in draws.items()})
+    track = quick_jit(jax.vmap(lambda f: start_track(f, data)))({f: d[0] for f, d in draws.items()})
     advance = quick_jit(jax.vmap(lambda t, f: follow(t, f, data, 6)))
     expected = {1: (0, 1), 2: (0, 1), 3: (1, 3), 5: (1, 3), 6: (3, 6), 9: (3, 6)}
     for t in range(10):

@@ -1,5 +1,7 @@
 """Covariance of window averages of linear steps, against sums written out, and the map from it."""
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -40,6 +42,7 @@ def float32(*arrays):
     return [jnp.asarray(a, jnp.float32) for a in arrays]
 
 
+@functools.cache
 def two_blocks():
     return sweep(*float32(CURVATURE, NOISE), float32(*MATRICES), SHARES)
 

@@ -4,15 +4,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bmfjax.kernels.numerics.linalg import (
-    back_substitute,
-    cholesky,
-    factor,
-    inverse,
-    log_determinant,
-    solve,
-)
+from bmfjax.kernels.numerics import linalg
 from tests.kernels.exactness import fast_jit
+
+back_substitute, factor, inverse, log_determinant, solve = map(
+    fast_jit,
+    (linalg.back_substitute, linalg.factor, linalg.inverse, linalg.log_determinant, linalg.solve),
+)
 
 
 def matrices(n, batch=5, seed=0):
@@ -26,10 +24,11 @@ def test_factors_and_solutions_are_numpys(n):
     a = matrices(n)
     b = np.random.default_rng(1).normal(size=(5, n)).astype(np.float32)
     system = np.concatenate([a, b[..., None]], -1).transpose(1, 2, 0)
-    upper = fast_jit(lambda s: cholesky(s, panel=4))(jnp.asarray(system))
+    upper = fast_jit(lambda s: linalg.cholesky(s, panel=4))(jnp.asarray(system))
     expected = np.linalg.cholesky(a.astype(np.float64))
     np.testing.assert_allclose(upper[:, :n], expected.transpose(2, 1, 0), atol=2e-4)
-    x = fast_jit(back_substitute)(upper[:, :n], upper[:, n])
+    upper = np.asarray(upper)
+    x = back_substitute(upper[:, :n], upper[:, n])
     solution = np.linalg.solve(a.astype(np.float64), b[..., None])[..., 0]
     np.testing.assert_allclose(x.T, solution, rtol=2e-3, atol=1e-3)
 
@@ -43,8 +42,8 @@ def test_one_matrix():
 
 
 def test_a_matrix_that_rounds_to_singular_has_a_finite_factor():
-    a = jnp.ones((3, 3)) + 1e-9 * jnp.eye(3)
-    assert bool(jnp.isfinite(factor(a)).all())
+    a = np.float32(np.ones((3, 3)) + 1e-9 * np.eye(3))
+    assert np.isfinite(factor(a)).all()
 
 
 @pytest.mark.device
