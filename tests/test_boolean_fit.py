@@ -277,6 +277,7 @@ def test_no_program_holds_the_data_as_a_constant():
         jax.config.update(name, before)
 
 
+@pytest.mark.long
 def test_after_the_draws_memory_follows_the_kept_draws(tmp_path):
     """From aligned draws to a saved fit: a byte a bit of them at most, and pieces beside."""
     rng = np.random.default_rng(0)

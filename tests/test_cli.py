@@ -409,6 +409,7 @@ def wait_for_parts(folder, process, number):
     raise AssertionError("no checkpoint was written in time")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("signals_of_a_terminal")
 def test_killed_terminated_and_interrupted_it_ends_with_the_draws_of_an_unbroken_run(
     tmp_path, unbroken, capsys, monkeypatch, quick_page

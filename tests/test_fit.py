@@ -201,6 +201,7 @@ def test_thesis_sampler_fixes_the_precision_at_one():
     assert found.settings["priors"]["precision"] == "1.0"
 
 
+@pytest.mark.long
 def test_a_prior_pulls_towards_itself():
     import numpyro.distributions as dist
 
@@ -438,6 +439,7 @@ def test_arviz_container_has_names_and_statistics(fitted):
     np.testing.assert_array_equal(lp, fitted.trace["log_joint"][:, warmup + every - 1 :: every])
 
 
+@pytest.mark.long
 def test_house_votes_separate_the_parties():
     votes = bmfjax.load("house-votes")
     few = {"num_warmup": 100, "num_samples": 50}

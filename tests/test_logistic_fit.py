@@ -149,6 +149,7 @@ def test_a_resumed_fit_is_the_unbroken_one(made, short, tmp_path, sampler):
     np.testing.assert_array_equal(again.trace["elbo"], whole.trace["elbo"])
 
 
+@pytest.mark.long
 def test_entries_drawn_reach_the_bound_of_all_entries(made):
     """Of one start at rank 1: both find the same; sampled entries are still on their way."""
     options = QUICK | {"model": "logistic", "num_chains": 1, "num_warmup": 60}

@@ -176,6 +176,7 @@ def test_new_lines_are_predicted_given_the_other_side(model, side):
     assert given.data.shape == new.shape
 
 
+@pytest.mark.long
 def test_new_lines_are_drawn_from_what_a_draw_says_of_them():
     """All draws of the fit alike: quadrature over the two factors and the effect of a new row."""
     fit = fitted("probit")

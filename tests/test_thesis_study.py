@@ -58,6 +58,7 @@ def test_the_optimum_is_cut_or_filled_up(study, small):
     assert study.start_of(small._replace(start="random"), truth) is None
 
 
+@pytest.mark.long
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(study, small, tmp_path, monkeypatch):
     whole = study.carry_out(small, 300, tmp_path / "whole")
     write, written = study.Checkpoint.write, []

@@ -294,6 +294,7 @@ def groups_of_rows(group, y):
         numpyro.sample("y", dist.Normal(level[group[i]], 1.0), obs=y[i])
 
 
+@pytest.mark.long
 def test_a_site_without_data_of_its_own_has_its_spread_by_default():
     """Averages that are not calibrated have an eighth of it."""
     r = np.random.default_rng(0)

@@ -89,6 +89,7 @@ def test_draws_do_not_depend_on_how_many_blocks_are_taken_at_once(monkeypatch, k
         jax.tree.map(same, found[0], other)
 
 
+@pytest.mark.long
 @pytest.mark.device
 def test_logistic_draws_depend_on_it_by_rounding_alone(monkeypatch):
     monkeypatch.setattr(rounds, "BLOCK", 100)

@@ -257,6 +257,7 @@ def test_learned_rates_and_densities_are_those_by_enumeration(num_rates, summed)
         assert np.abs(scores[: 1 if name in ("entry", "missing", "trade") else 2]).max() < 4, name
 
 
+@pytest.mark.long
 def test_bits_that_are_fixed_stay():
     odds = np.full((6, 2), np.nan)
     odds[0], odds[1] = np.inf, -np.inf

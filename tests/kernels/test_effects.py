@@ -155,7 +155,7 @@ def bits_after_a_sweep(side, inverse_temperature, size=20_000):
     return np.bincount(bits @ 2 ** np.arange(2 * RANK)[::-1], minlength=len(cases)), weights * size
 
 
-@pytest.mark.parametrize("side", ["row", "column"])
+@pytest.mark.parametrize("side", ["row", pytest.param("column", marks=pytest.mark.long)])
 def test_a_sweep_of_bits_leaves_their_enumerated_conditional(side):
     found, expected = bits_after_a_sweep(side, 1.0)
     assert expected.min() > 5

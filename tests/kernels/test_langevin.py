@@ -317,6 +317,7 @@ def corner_of(start):
     return {n: np.round(v) for n, v in start.items()}
 
 
+@pytest.mark.long
 def test_an_estimated_residual_has_no_more_noise_than_the_precision_allows(monkeypatch):
     """Rows of three cells: the sum of squares over all data is taken. Without a limit it is not."""
     r = np.random.default_rng(0)

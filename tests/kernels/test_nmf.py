@@ -204,6 +204,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.long
 def test_known_columns_stay_and_the_rest_has_its_posterior():
     """Geweke's test of sweeps and moves, where one column of the basis is known."""
     plain = new_problem(np.ones_like(OBSERVED), **OPTIONS | {"rank": 3})
@@ -299,6 +300,7 @@ def test_both_solutions_have_their_share_from_either_start():
     assert pairwise_distances(draws[0, ::50]).max() > 36
 
 
+@pytest.mark.long
 def test_without_walls_a_chain_keeps_its_solution():
     data, usage = two_solutions(0.0)
     model = functools.partial(models.nmf, rank=3, precision=1e4)

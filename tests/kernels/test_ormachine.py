@@ -228,7 +228,9 @@ def tiny_posterior(num_rates, power):
     return moments | {"rate": tuple(p @ r[:, 0] for r in rates)}
 
 
-@pytest.mark.parametrize(("update", "num_rates"), [(metropolis, 1), (joint(2), 2)])
+@pytest.mark.parametrize(
+    ("update", "num_rates"), [(metropolis, 1), pytest.param(joint(2), 2, marks=pytest.mark.long)]
+)
 @pytest.mark.device
 def test_the_posterior_of_a_tiny_matrix_is_that_by_enumeration(update, num_rates):
     rate = FlipRatePrior(num_rates, A, B)
@@ -319,7 +321,7 @@ def drawn_unused(key, density, position, data):
     return lax.scan(again, position, random.split(key, 20_000))[1]
 
 
-@pytest.mark.parametrize("case", ["learned", "known factors"])
+@pytest.mark.parametrize("case", ["learned", pytest.param("known factors", marks=pytest.mark.long)])
 def test_spare_factors_have_their_prior_given_that_the_product_is_empty(case):
     """Which matrix is empty, and the densities then, by the probabilities of the prior."""
     _, density, data = of_case(case)
@@ -377,6 +379,7 @@ def test_steps_of_a_sweep_have_random_numbers_of_their_own(update):
             assert some.mean() == pytest.approx(0.5, abs=5 * 12**-0.5 / len(some) ** 0.5)
 
 
+@pytest.mark.long
 def test_the_joint_density_of_spare_factors_is_soon_forgotten():
     """A tile and two factors too many: their densities are not a slow walk."""
     rng = np.random.default_rng(0)

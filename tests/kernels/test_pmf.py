@@ -412,6 +412,7 @@ def test_no_step_waits_for_lapack_and_one_compilation_serves_a_run(compilations)
     assert compilations() == 0
 
 
+@pytest.mark.long
 def test_effects_alone_and_factors_alone():
     data = with_values(template(), jnp.ones(SHAPE))
     for density in (DENSITY._replace(rank=0), DENSITY._replace(effects=False)):

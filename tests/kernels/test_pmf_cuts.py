@@ -178,6 +178,7 @@ def test_cut_points_never_meet():
     assert 0.05 < float(accepted.mean()) < 0.95
 
 
+@pytest.mark.long
 def test_a_sum_over_millions_of_entries_keeps_its_digits():
     rng = np.random.default_rng(2)
     number, cuts = 2_000_000, np.array([-1.5, -0.7, -0.3, 0.4, 1.2])

@@ -88,7 +88,7 @@ def data_of(values, complete=False):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["complete", "scattered"])
+@pytest.mark.parametrize("kind", ["complete", pytest.param("scattered", marks=pytest.mark.long)])
 def test_the_log_joint_is_that_of_the_model(kind):
     density = density_of(kind)
 

@@ -159,8 +159,8 @@ def test_moves_leave_the_posterior_invariant(name):
         pytest.param("rebirth", "prior", **REBIRTH),
         ("xor", "prior of bits"),
         ("jump", "permanent"),
-        ("jump", "prior of a solution"),
-        ("jump", "chances"),
+        pytest.param("jump", "prior of a solution", marks=pytest.mark.long),
+        pytest.param("jump", "chances", marks=pytest.mark.long),
     ],
 )
 def test_a_broken_move_is_noticed(move, fault):
