@@ -1,6 +1,7 @@
 """Programs of samplers on disk: a later process runs them without tracing or compiling."""
 
 import functools
+import os
 import subprocess
 import sys
 
@@ -36,22 +37,42 @@ def no_cache():
     reset_cache()
 
 
-def draws_of(seed):
-    """Take a few steps of a small model, as a new process would."""
+def run_of(seed):
+    """Return the chains of a small model at their start, as a new process would."""
     forget_programs()
     init = {"usage": np.ones((6, 1)), "basis": np.ones((4, 1))}
     values, lengths = np.kron(np.eye(2), np.ones((3, 2))), {"num_warmup": 3, "num_samples": 9}
     quick = {"sampler": bmfjax.Gibbs(update="gibbs", moves=[]), "num_chains": 2}
     problem = ask(values, 1, **quick, **lengths, seed=seed, init=init)
-    run = problem.chains().run(problem)
-    run.finish()
+    return problem.chains().run(problem)
+
+
+def drawn(run):
     return {name: np.array(of) for name, of in (run.draws() | run.trace()).items()}
+
+
+def drawn_so_far(run):
+    """Return copies of what was recorded, which a run goes on to write to."""
+    return jax.tree.map(np.array, run.recorded_between(0, run.steps_done))
+
+
+def draws_of(seed):
+    run = run_of(seed)
+    run.finish()
+    return drawn(run)
 
 
 def test_a_later_process_traces_and_compiles_nothing_and_has_the_same_draws(
     folder, no_cache, programs_asked
 ):
-    first = draws_of(1)
+    run, donated, half = run_of(1), [], None
+    while not run.is_complete:
+        held = jax.tree.leaves(run._carries[0])
+        run.advance(5)
+        donated.append([leaf.is_deleted() for leaf in held])
+        stopped = run.snapshot(), run.steps_done, drawn_so_far(run)
+        half = stopped if run.steps_done == 5 else half
+    first = drawn(run)
     files = {file: file.stat().st_size for file in folder.glob("*.program")}
     assert len(files) == 3 and programs_asked() > 2
     found = draws_of(1)
@@ -59,15 +80,22 @@ def test_a_later_process_traces_and_compiles_nothing_and_has_the_same_draws(
     assert {file: file.stat().st_size for file in folder.glob("*.program")} == files
     for name, of in first.items():
         np.testing.assert_array_equal(found[name], of)
+    # It goes on from what the program stored that was compiled, and takes over the same arrays.
+    again = run_of(1)
+    held = jax.tree.leaves(again._carries[0])
+    again.advance(5)
+    assert [leaf.is_deleted() for leaf in held] == donated[0] and any(donated[0])
+    again = run_of(1)
+    again.restore(*half)
+    again.finish()
+    for name, of in drawn(again).items():
+        np.testing.assert_array_equal(of, first[name])
     # Of a file that is damaged there is nothing to run.
     for file in files:
         held = bytearray(file.read_bytes())
         held[len(held) // 2] ^= 1
         file.write_bytes(held)
     assert all(read_program(file) is None for file in files)
-    for name, of in draws_of(1).items():
-        np.testing.assert_array_equal(of, first[name])
-    assert programs_asked() > 2 and all(read_program(file) for file in files)
 
 
 KEY = (
@@ -118,8 +146,10 @@ def test_programs_that_were_used_last_stay(folder, monkeypatch):
     for number in range(3):
         file = folder / f"{number}.program"
         write_program(file, None, "x" * 900)
-        kept_programs.os.utime(file, (number, number))
+        os.utime(file, (number, number))
     assert [(folder / f"{n}.program").exists() for n in range(3)] == [False, True, True]
     assert read_program(folder / "1.program")[1] == "x" * 900
+    os.chmod(folder / "2.program", 0o620)  # by which others could run what they like
+    assert read_program(folder / "2.program") is None
     write_program(folder / "3.program", None, "x" * 900)  # the one that was just read stays
     assert [(folder / f"{n}.program").exists() for n in range(4)] == [False, True, False, True]

@@ -5,8 +5,9 @@ Python, and it is looked up only then. Here a program is known by the functions 
 which it is made (`bmfjax.kernels.numerics.programs.value_of`), by the form of its arguments, and by
 the versions of JAX and of this package, of which every line counts.
 
-Programs are kept where `bmfjax.use_compilation_cache` has chosen the folder, which is the user's
-own: they are run from there. What cannot be read, or written, is compiled as if it were not there.
+Programs are kept where `bmfjax.use_compilation_cache` has chosen the folder, one for each kind of
+processor, which is the user's own: they are run from there. A file that is not, or that others may
+write to, is not read. What cannot be read, or written, is compiled as if it were not there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import functools
 import hashlib
 import os
 import pickle
+import stat
 import tempfile
 import threading
 import types
@@ -77,6 +79,8 @@ def read_program(file: Path | None) -> Any:
     if file is None:
         return None
     with contextlib.suppress(Exception):  # of a file that is damaged
+        if not _is_own(file):
+            return None
         held = file.read_bytes()
         digest, held = held[:_DIGEST], held[_DIGEST:]
         if hashlib.sha256(held).digest() == digest:
@@ -85,6 +89,16 @@ def read_program(file: Path | None) -> Any:
             os.utime(file)
             return found, more
     return None
+
+
+def _is_own(file: Path) -> bool:
+    """Tell whether a file is this user's, and nobody else may write to it."""
+    about = file.lstat()
+    if not stat.S_ISREG(about.st_mode):
+        return False
+    if not hasattr(os, "geteuid"):  # Windows, whose folders of a user are the user's own
+        return True
+    return about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def compiled_and_kept(file: Path | None, compile: Callable[[], jax.stages.Compiled]):
