@@ -50,8 +50,9 @@ def use_compilation_cache(path: str | os.PathLike | None = None) -> Path | None:
     """Keep compiled programs on disk, so that later processes need not compile them again.
 
     The command line does so by default. A cache that JAX has been set to use, by
-    ``JAX_COMPILATION_CACHE_DIR`` or ``jax.config``, stays as it is. Up to 256 MiB are kept, without
-    the programs that were used longest ago.
+    ``JAX_COMPILATION_CACHE_DIR`` or ``jax.config``, stays as it is. Beside it samplers are kept by
+    what they do, which need not be traced again, and how long runs took. Up to 256 MiB of either
+    kind are kept, without the programs that were used longest ago.
 
     Parameters
     ----------
