@@ -50,9 +50,9 @@ def use_compilation_cache(path: str | os.PathLike | None = None) -> Path | None:
     """Keep compiled programs on disk, so that later processes need not compile them again.
 
     The command line does so by default. A cache that JAX has been set to use, by
-    ``JAX_COMPILATION_CACHE_DIR`` or ``jax.config``, stays as it is. Beside it samplers are kept by
-    what they do, which need not be traced again, and how long runs took. Up to 256 MiB of either
-    kind are kept, without the programs that were used longest ago.
+    ``JAX_COMPILATION_CACHE_DIR`` or ``jax.config``, stays as it is. On Linux samplers are kept
+    beside it by what they do, which need not be traced again, and how long runs took. Up to 256 MiB
+    of either kind are kept, without the programs that were used longest ago.
 
     Parameters
     ----------
@@ -102,7 +102,8 @@ def use_compilation_cache(path: str | os.PathLike | None = None) -> Path | None:
     # Small programs too: a fit has dozens, and to read one takes a tenth of compiling it.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    keep_programs_in(folder)
+    # Elsewhere the instructions that a processor has are not known, and a folder may be shared.
+    keep_programs_in(folder if Path("/proc/cpuinfo").exists() else None)
     reset_cache()  # JAX looks once, at its first program
     return folder
 
