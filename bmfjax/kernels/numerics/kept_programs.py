@@ -61,11 +61,11 @@ def kept_folder() -> Path | None:
 def file_of(key: Hashable) -> Path | None:
     """Return where the program of a key is kept; None where it cannot be.
 
-    A key has a name where it holds nothing that another process cannot know, such as a function
-    that a user wrote.
+    Those of CPUs are, of which the folder tells the kind. A key has a name where it holds nothing
+    that another process cannot know, such as a function that a user wrote.
     """
     folder = kept_folder()
-    if folder is None:
+    if folder is None or jax.default_backend() != "cpu":
         return None
     try:
         named = _named((with_settings(key), _here()))
