@@ -60,4 +60,8 @@ def test_a_mean_of_two_modes_is_found_again_and_no_chain_has_it():
     }  # fmt: skip
     parts = {name: (said, truth) for name, said, truth in verdict_trial.parts_of(fit)}
     assert parts["factor"] == ("holds", True)
-    assert parts[verdict_trial.BY_CHAINS] == ("holds", False)
+    assert parts[verdict_trial.BY_CHAINS] == ("holds", False) and "number" not in parts
+    for bounded in (False, True):  # the other fit has as many as are allowed, too, and no more
+        fit["judged"]["scalars"] |= {"rank": 6, "rank_bounded": bounded}
+        parts = {name for name, *_ in verdict_trial.parts_of(fit | {"number": True})}
+        assert ("number" in parts) is not bounded

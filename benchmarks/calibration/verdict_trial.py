@@ -12,7 +12,8 @@ verdict of each fit is held to what it could not see:
   binary feature may be turned round: the rows that lack it, with the other signs. Told beside it is
   whether two thirds of the other chains have it, each by itself: the mean of chains in two modes is
   found again as a mean, and is no factor of any chain;
-* the number of factors does hold if it is the most probable one of the other fit, too.
+* the number of factors does hold if it is the most probable one of the other fit, too. Where it is
+  as many as are allowed the other fit cannot have more, so that such a number is not counted.
 
 Of the parts that are said to hold the share that do not is counted, and of those that are refused
 the share that would have passed, in all and by the rule that refused them. True probabilities fail
@@ -251,7 +252,7 @@ def parts_of(fit: dict) -> list[tuple[str, str, bool]]:
         told += [(name, "does not hold") for name in judged.figures.factors_differing or ()]
         parts += [("factor", said, fit["factors"][name]) for name, said in told]
         parts += [(BY_CHAINS, said, fit["in_chains"][name] >= MOST) for name, said in told]
-    if "number" in fit:
+    if "number" in fit and not judged.figures.rank_bounded:
         parts.append(("number", str(judged.number.status), fit["number"]))
     return parts
 
@@ -275,7 +276,7 @@ def counted(cases: dict[str, dict]) -> list[dict]:
 #: Rules that refuse a part, by what the verdict says of it; the last is of a factor by its name.
 RULES = {
     "off by": "calibration", "chains differ by": "chains apart", "to within": "Monte Carlo error",
-    "R-hat": "R-hat", "effective draws": "effective draws", "allowed": "bound of the number",
+    "R-hat": "R-hat", "effective draws": "effective draws",
     "worse than": "worse than without factors", "jumped to": "found by few chains",
 }  # fmt: skip
 
