@@ -277,7 +277,7 @@ def counted(cases: dict[str, dict]) -> list[dict]:
 RULES = {
     "off by": "calibration", "chains differ by": "chains apart", "to within": "Monte Carlo error",
     "R-hat": "R-hat", "effective draws": "effective draws",
-    "worse than": "worse than without factors", "jumped to": "found by few chains",
+    "worse than": "worse than without factors", "not compared": "found by one chain",
 }  # fmt: skip
 
 

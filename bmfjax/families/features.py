@@ -359,7 +359,8 @@ class Features(Family):
         return _used(found.sites).mean((0, 1)) < 0.5
 
     def at_the_end(self, problem, chains, run):
-        return {"shared_starts": run.num_starts == 1, "starts": run.num_starts}
+        found = run.num_starts
+        return {"shared_starts": found == 1, "starts": found, "found_by": found or None}
 
 
 # ---- before --------------------------------------------------------------------------------------

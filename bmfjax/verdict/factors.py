@@ -17,6 +17,7 @@ from bmfjax.verdict.part import (
     Bounds,
     Holds,
     Part,
+    alone,
     mixed,
     slowest,
     unfinished,
@@ -60,8 +61,8 @@ def of_factors(figures: Figures, remedy: str = "") -> Factors:
     counts, status = figures.agreement_counts is not False, Holds.NOT_YET
     of_most = figures.factors_of_most or ()
     one_start = counts and figures.is_of_one_start
-    if figures.num_chains == 1:
-        said = "factors not compared"
+    if figures.is_alone:
+        said, holding, differing, of_most = f"factors not compared{alone(figures)}", (), (), ()
     elif why := unfinished(figures):
         said, holding, differing, of_most = f"factors do not hold yet ({why})", (), (), ()
     elif factors_differ(figures, WIDE, counted=False):

@@ -139,7 +139,7 @@ def of_chains(
     Chains with `shared_starts` took over factors of each other before they started; those with a
     `given_start` all started from the solution that a user gave. `starts` is how many of their
     starts differ, 0 where that was not looked at; `found_by` is how many chains had found by
-    themselves what the others took over while they ran, None where they did not.
+    themselves what the others took over, None where they did not.
     `windows` says how many iterates a draw of each factor matrix averages, of a sampler that
     averages; `window` is the smallest.
     `clamped` is the mean share of coordinates at a bound. The remedy follows from what was `tried`.
@@ -514,7 +514,7 @@ def _with_worst(figures: dict, names, chains: int) -> Figures:
     rhats = [figures.get(name, NAN) for name in names]
     worst = float(max(1.0 if np.isnan(rhat) else rhat for rhat in rhats))
     found = Figures(num_chains=chains, **figures, rhat=worst)
-    return dataclasses.replace(found, converged=bool(chains > 1 and agrees(found)))
+    return dataclasses.replace(found, converged=bool(not found.is_alone and agrees(found)))
 
 
 def _quantiles(rhat) -> dict:

@@ -44,7 +44,7 @@ def of_number(figures: Figures, remedy: str = "", allow_more: str = "") -> Numbe
     if figures.rank_bounded:
         status, remedy = Holds.NO, allow_more
         said = "there may be more than were allowed"
-    elif figures.num_chains == 1:
+    elif figures.is_alone:
         said = f"their number, {figures.rank}, not compared"
     elif not number_agrees(figures):
         said = f"their number does not hold yet ({_apart(figures)})"

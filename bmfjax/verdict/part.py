@@ -88,6 +88,11 @@ def unfinished(figures: Figures) -> str:
     return "the bound has not settled" if figures.settled is False else ""
 
 
+def alone(figures: Figures) -> str:
+    """Say why nothing is compared, where it is not that there is one chain."""
+    return ": one chain found them for all" if figures.found_by == 1 else ""
+
+
 def mixed(figures: Figures, names: Sequence[str], bounds: Bounds = WIDE) -> bool:
     """Whether scalars of the trace with these names have a good R-hat, and draws enough.
 

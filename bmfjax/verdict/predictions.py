@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from bmfjax.diagnostics.align import MOST
 from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.posterior.model_check import is_calibrated, too_few
 from bmfjax.verdict.figures import NAN, Figures
@@ -16,6 +15,7 @@ from bmfjax.verdict.part import (
     Bounds,
     Holds,
     Part,
+    alone,
     mixed,
     slowest,
     unfinished,
@@ -75,8 +75,9 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
         said = f"predictions do not hold{'' if apart else ' yet'} ({_apart(figures)})"
     elif wrong:
         status, remedy, said = Holds.NO, other_model, f"predictions do not hold ({wrong})"
-    elif figures.num_chains == 1:
-        said = "predictions " + _in_brackets(["not compared", *told])
+    elif figures.is_alone:
+        why = f"not compared{alone(figures)}"
+        said = "predictions " + _in_brackets([why, *told])
     else:
         off = misfit(figures, TIGHT)
         if off and too_few(figures.get("calibration_by_chance")):
@@ -101,10 +102,7 @@ def predictions_agree(figures: Figures, bounds: Bounds = WIDE) -> bool:
 
     Chains may differ from the others by 0.2 in the probability of an entry, beyond Monte Carlo
     error. The error of the mean of all may be 0.1. Where a run ends by itself both are 0.05. Where
-    chains were not compared so, the R-hat of entries is asked for. Chains that jumped to what few
-    of them had found agree, and say nothing of another run, which finds it less often: two thirds
-    must have found it by themselves. Where m of four chains did, four others all miss it with
-    probability 0.28 for m = 1, 0.12 for 2 and 0.04 for 3, if any rate was as probable before.
+    chains were not compared so, the R-hat of entries is asked for.
 
     Examples
     --------
@@ -119,20 +117,8 @@ def predictions_agree(figures: Figures, bounds: Bounds = WIDE) -> bool:
     else:
         near = not figures.chains_apart > bounds.apart
         agree = near and not figures.get("mc_error") > bounds.error
-    agree = agree and not unfinished(figures) and not found_by_few(figures)
+    agree = agree and not unfinished(figures)
     return bool(agree and mixed(figures, _scalars(figures), bounds))
-
-
-def found_by_few(figures: Figures) -> bool:
-    """Whether chains took over a solution that fewer than two thirds of them had found.
-
-    Examples
-    --------
-    >>> [found_by_few(Figures(num_chains=4, found_by=number)) for number in (2, 3, None)]
-    [True, False, False]
-    """
-    least = math.ceil(round(MOST * (figures.num_chains or 1), 6))
-    return figures.found_by is not None and figures.found_by < least
 
 
 def misfit(figures: Figures, bounds: Bounds = WIDE) -> str:
@@ -203,9 +189,6 @@ def _apart(figures: Figures) -> str:
     """Say what keeps predictions from holding."""
     if why := unfinished(figures):
         return why
-    if found_by_few(figures):
-        number = "one chain" if figures.found_by == 1 else f"{figures.found_by} chains"
-        return f"only {number} found the solution that all jumped to"
     if _are_apart(figures):
         return f"chains differ by {figures.chains_apart:.2f}"
     if figures.get("mc_error") > WIDE.error:

@@ -10,7 +10,7 @@ from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict.factors import factors_differ
 from bmfjax.verdict.figures import Figures
 from bmfjax.verdict.part import ESS_PER_CHAIN, RHAT_SLOW
-from bmfjax.verdict.predictions import found_by_few, predictions_agree
+from bmfjax.verdict.predictions import predictions_agree
 from bmfjax.verdict.record import fewest_draws
 
 
@@ -45,7 +45,7 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
         return tried.remedy
     if chains == 1:
         return FOUR_CHAINS
-    if found_by_few(figures):
+    if figures.is_alone:
         return f"ask more chains for it, num_chains={2 * chains} (--chains {2 * chains})"
     if tried.ended and predictions_agree(figures):
         return UNTIL_ALL
