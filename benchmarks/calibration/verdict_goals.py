@@ -55,6 +55,7 @@ def one(options) -> dict:
         "empty": figures.factors_empty, "found_by_all": figures.factors_found,
         "found_by_most": len(judged.factors.of_most), "not_found": len(judged.factors.differing),
         "shared_start": bool(figures.shared_starts), "draws": int(figures.num_draws),
+        "found_by": figures.found_by,
         **{n: round(figures.get(n), 3) for n in ("explained", "chains_apart", "mc_error")},
         **{n: round(figures.get(n), 3) for n in ("rhat_log_joint", "ess_log_joint")},
         **{n: round(figures.get(n), 3) for n in ("rhat_product", "ess_product")},
@@ -99,7 +100,7 @@ def tables(records: Records):
         "chains that search their starts apart, each in a process of its own, with all "
         f"compilation. A fit has so many processor seconds by the number of features: {told}. "
         "Where chains shared one start, because the others were far below it, agreement is no "
-        "evidence."
+        "evidence, and nothing holds."
     )
     yield table(
         ["number", "all three parts hold", "fits", "predictions", "factors", "number holds"],

@@ -186,6 +186,8 @@ def told(fit, other, cells) -> dict:
         moving = getattr(fit._mixing, name)
         if (moving := moving[~np.isnan(moving)]).size:
             seen[f"{name}_product"] = float(np.quantile(moving, share, method=method))
+    if fit.figures.starts:
+        seen["found_by"] = fit.figures.starts
     judged = fit.verdict.changed(**seen)
     return {
         "judged": {"scalars": judged.figures.known(), "judged": judged.stored()},
