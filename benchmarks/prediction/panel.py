@@ -200,6 +200,8 @@ def joined(options) -> None:
             for name, of in json.loads(path.read_text())["figures"]["sets"].items():
                 held = sets.setdefault(name, {})
                 held |= {model: kept(cell, held.get(model, {})) for model, cell in of.items()}
+        # What makes the record again is a run, and not where parts of it lay.
+        sys.argv = [sys.argv[0], "--data", str(options.data)]
         write_record("panel", {"sets": sets}, options.output, commit=options.commit)
 
 
