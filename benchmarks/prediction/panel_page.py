@@ -114,17 +114,19 @@ def seconds(cells: Iterable[dict], processor: str | None, digits: int, mean=stat
 
 def elsewhere(sets: dict) -> str:
     """Say what a star at seconds means, and how much slower or faster that processor is."""
+    cells, here = [cell for of in sets.values() for cell in scored(of).values()], usual(sets)
+    if not any(cell.get("processor") != here for cell in cells):
+        return ""
     pairs = [
         (cell["elsewhere"]["cpu_seconds"], cell["cpu_seconds"])
-        for of in sets.values() for cell in scored(of).values() if "elsewhere" in cell
+        for cell in cells if "elsewhere" in cell
     ]  # fmt: skip
     ratios = [before / now for before, now in pairs if min(before, now) >= 1.0]
-    if not ratios:
-        return ""
-    return (
-        " With a star they are of another processor, on which plain models took "
-        f"{number(statistics.median(ratios), 1)} times as long (median of {len(ratios)} cells that "
-        "were run on both)."
+    return " With a star they are of another processor" + (
+        f", on which plain models took {number(statistics.median(ratios), 1)} times as long "
+        f"(median of {len(ratios)} cells that were run on both)."
+        if ratios
+        else "."
     )
 
 
