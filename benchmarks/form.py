@@ -125,6 +125,16 @@ def figures(records: Records, name: str) -> dict:
     return records.get(name, {}).get("figures", {})
 
 
+def parts_of(record: dict) -> Iterable[str]:
+    """Write which parts a record was joined of, if any."""
+    if parts := record["figures"].get("parts"):
+        yield "Made in parts:"
+        yield table(
+            ["command", "commit", "cores", "JAX"],
+            [[f"`{p['command']}`", p["commit"], p["cores"], p["jax"]] for p in parts],
+        )
+
+
 def settings_of(found: dict, *without: str) -> str:
     """Write the settings of a run: what is neither a table nor left out."""
     plain = {n: v for n, v in found.items() if n not in without and not isinstance(v, dict)}

@@ -212,6 +212,27 @@ def join(name: str, records: list[dict]) -> dict:
     }
 
 
+def write_joined(name: str, paths, figures: dict, output: Path | None = None) -> Path:
+    """Write a record of parts by what the caller makes of their figures, and where each was made.
+
+    Parts may be of several commits and machines: the record is of those of the first.
+    """
+    records = [json.loads(Path(path).read_text()) for path in paths]
+    parts = [
+        {
+            "part": record["benchmark"], "command": record["command"], "commit": record["commit"],
+            "cores": record["device"]["cores"], "jax": record["versions"]["jax"],
+        }
+        for record in records
+    ]  # fmt: skip
+    folder = RESULTS if output is None else Path(output)
+    own = {"benchmark": name, "figures": figures | {"parts": parts}}
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(vars(Record(**records[0] | own)), indent=1) + "\n")
+    write_pages(folder, of_record=name)
+    return path
+
+
 def _merged(one, other, place: str = "figures"):
     if isinstance(one, dict) and isinstance(other, dict):
         return {

@@ -129,6 +129,22 @@ def test_parts_of_planted_features_are_joined_by_kind_and_seed():
     assert last == {"seed": 3, "commit": "a, b", "cpu_seconds": 4.0, **one, **other}
 
 
+def test_a_record_of_parts_says_where_each_was_made(tmp_path, monkeypatch):
+    from benchmarks import record
+
+    monkeypatch.setattr(record, "write_pages", lambda *_, **__: None)
+    paths = [tmp_path / "one.json", tmp_path / "other.json"]
+    for path, commit in zip(paths, ("abc1234", "def5678"), strict=True):
+        made = RECORDS["whole_rows"] | {"benchmark": path.stem, "commit": commit}
+        path.write_text(json.dumps(made))
+    written = record.write_joined("whole_rows", paths, {"runs": [1]}, tmp_path)
+    found = json.loads(written.read_text())
+    assert (found["benchmark"], found["commit"]) == ("whole_rows", "abc1234")
+    assert found["device"] == RECORDS["whole_rows"]["device"] and found["figures"]["runs"] == [1]
+    parts = [(part["part"], part["commit"]) for part in found["figures"]["parts"]]
+    assert parts == [("one", "abc1234"), ("other", "def5678")]
+
+
 def test_tiles_are_found_from_what_is_known_as_far_as_the_noise_allows():
     from benchmarks.rank import planted_features as study
 

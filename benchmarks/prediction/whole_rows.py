@@ -32,10 +32,10 @@ from bmfjax.data import BinaryMatrix
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import parse
-from benchmarks.form import Records, figures, number, page, table, with_error
+from benchmarks.form import Records, figures, number, page, parts_of, table, with_error
 from benchmarks.pages import RESULTS
 from benchmarks.prediction.row_completion import SET_NAMES, mean_and_error, read_split
-from benchmarks.record import commit_of, figures_of, write_record
+from benchmarks.record import commit_of, figures_of, write_joined, write_record
 
 #: Ranks of each set.
 RANKS = {"nltcs": (6, 8), "baudio": (8,), "jester": (8,)}
@@ -91,10 +91,11 @@ def mixtures(runs: list[dict]) -> list[dict]:
 
 
 ANSWER = """
-On NLTCS, more than under the logistic model and less than under ID-SPN, after a short run of 180
-sweeps of two chains: -6.039 a test row with eight features, beside -6.059 and -6.02 (Rooshenas and
-Lowd 2014, table 2). The standard error over test rows is 0.053, and much of it is common to all
-models. Audio and Jester were not run.
+With ten features and an effect of the row, from one chain of a few hundred sweeps each: on NLTCS
+-6.013 a test row, as probable as under ID-SPN (-6.02: Rooshenas and Lowd 2014, table 2) and more
+than under the logistic model (-6.059); on Audio -39.009, more than under the logistic model
+(-39.169). On Jester -51.845, less than under the logistic model (-51.722): 280 sweeps were made
+there. The standard error over test rows, 0.053 on NLTCS, is common to all models for the most part.
 
 `python benchmarks/prediction/whole_rows.py --folder FOLDER`: [tables](results/whole_rows.md),
 [record](results/whole_rows.json).
@@ -136,6 +137,7 @@ def tables(records: Records):
                 for m in together
             ],
         )  # fmt: skip
+    yield from parts_of(records["whole_rows"])
 
 
 def main() -> None:
@@ -158,7 +160,8 @@ def main() -> None:
     if options.join:
         runs = [run for figures in figures_of(options.join) for run in figures["runs"]]
         runs.sort(key=lambda run: (list(RANKS).index(run["set"]), run["rank"], run["seed"]))
-        write(options, "whole_rows", runs, mixtures(runs))
+        figures = figures_with(runs, mixtures(runs))
+        print(write_joined("whole_rows", options.join, figures, options.output))
         return
     if options.folder is None:
         parser.error("give the folder of the density benchmarks, --folder")
@@ -171,17 +174,16 @@ def main() -> None:
             runs.append(of_fit(name, rank, options))
             print({key: v for key, v in runs[-1].items() if key != "scores"}, flush=True)
             # What has been found stays if the rest is cut off.
-            write(options, options.part, runs, [])
+            is_part = options.part != "whole_rows"
+            figures = figures_with(runs, []) | ({"runs": runs} if is_part else {})
+            path = write_record(options.part, figures, options.output, commit=options.commit)
+            print(path, flush=True)
 
 
-def write(options, name: str, runs: list[dict], together: list[dict]) -> None:
-    """Write a record, or a part of it; only a part has the scores of all rows."""
-    if name == "whole_rows":
-        runs = [{key: v for key, v in run.items() if key != "scores"} for run in runs]
-    found = {
-        "published": PUBLISHED, "logistic": EARLIER, "runs": runs, "mixtures": together,
-    }  # fmt: skip
-    print(write_record(name, found, options.output, commit=options.commit), flush=True)
+def figures_with(runs: list[dict], together: list[dict]) -> dict:
+    """Return the figures of a record, which has not the scores of all rows, as parts have."""
+    runs = [{key: v for key, v in run.items() if key != "scores"} for run in runs]
+    return {"published": PUBLISHED, "logistic": EARLIER, "runs": runs, "mixtures": together}
 
 
 if __name__ == "__main__":

@@ -42,9 +42,9 @@ import bmfjax
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import parse
-from benchmarks.form import Records, number, page, percent, table
+from benchmarks.form import Records, number, page, parts_of, percent, table
 from benchmarks.pages import RESULTS
-from benchmarks.record import commit_of, figures_of, write_record
+from benchmarks.record import commit_of, figures_of, write_joined, write_record
 
 SHAPE, PLANTED, RANK = (200, 60), 3, 5
 FIT = {"num_chains": 2, "num_warmup": 400, "num_samples": 300, "progress": False}
@@ -275,6 +275,7 @@ def tables(records: Records):
             ["effects of rows and columns alone: matrices", "with no tile kept", "tiles kept"],
             [[len(of), sum(not run["kept"] for run in of), sum(run["kept"] for run in of)]],
         )
+    yield from parts_of(record)
 
 
 def joined(parts: list[dict]) -> dict:
@@ -306,8 +307,8 @@ def main() -> None:
     options = parse(parser)
     path = (options.output or RESULTS) / f"{options.part}.json"
     if options.join:
-        runs = joined(figures_of(options.join))
-        print(write_record("planted_features", {"fit": FIT, "runs": runs}, options.output))
+        figures = {"fit": FIT, "runs": joined(figures_of(options.join))}
+        print(write_joined("planted_features", options.join, figures, options.output))
         return
     runs = figures_of([path])[0]["runs"] if path.exists() else {}
     seeds = range(options.first, options.first + options.runs)
