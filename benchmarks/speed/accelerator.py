@@ -149,8 +149,8 @@ seconds in all. It needs what bmfjax needs and pytest, and no network.
 
 #: The phases that time sweeps; the CPU beside the device has some of their cases.
 SWEEPS = (
-    "boolean", "large boolean", "votes", "models", "relaxed", "nonnegative", "ratings", "features",
-    "blocks", "largest",
+    "boolean", "large boolean", "votes", "models", "relaxed", "nonnegative", "ratings",
+    "large ratings", "features", "large features", "blocks", "largest",
 )  # fmt: skip
 
 

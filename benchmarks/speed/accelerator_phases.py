@@ -216,17 +216,17 @@ def _room() -> float:
 
 
 def boolean(found: Found, is_large: bool = False) -> None:
-    """Time Boolean sweeps by size; the large ones also without a kernel of our own."""
+    """Time Boolean sweeps by size; two of them also without a kernel of our own."""
     from bmfjax.kernels.numerics.budget import device_budget
 
     cases = {name: size for name, (*size, is_small) in BOOLEAN.items() if is_small != is_large}
     for name, size in cases.items():
         found.add(name, functools.partial(boolean_case, *size))
-    if is_large and device_budget().fused:
+    if device_budget().fused:
         array_code = dataclasses.replace(device_budget(), fused=False)
-        for name in (VARIED, LARGEST):
-            make = functools.partial(boolean_case, *BOOLEAN[name][:3], array_code)
-            found.add(f"{name}, array code", make)
+        name = LARGEST if is_large else VARIED
+        make = functools.partial(boolean_case, *BOOLEAN[name][:3], array_code)
+        found.add(f"{name}, array code", make)
 
 
 def blocks(found: Found) -> None:
@@ -610,15 +610,20 @@ class Phase(NamedTuple):
     environment: Mapping[str, str] = MappingProxyType({})
 
 
+#: Seconds of a phase that compiles beside others, of which each may have less than a core.
+COMPILING_SECONDS = 150
+#: All phases.
 PHASES = {
     "device": Phase(device, 40),
-    "boolean": Phase(boolean, 90),
-    "large boolean": Phase(functools.partial(boolean, is_large=True), 110),
-    "votes": Phase(votes, 60),
-    "relaxed": Phase(lambda found: models(found, "relaxed", "logistic"), 90),
-    "nonnegative": Phase(lambda found: models(found, "nmf"), 60),
-    "ratings": Phase(lambda found: models(found, "ratings"), 110),
-    "features": Phase(lambda found: models(found, "features"), 110),
+    "boolean": Phase(boolean, COMPILING_SECONDS),
+    "large boolean": Phase(functools.partial(boolean, is_large=True), COMPILING_SECONDS),
+    "votes": Phase(votes, COMPILING_SECONDS),
+    "relaxed": Phase(lambda found: models(found, "relaxed", "logistic"), COMPILING_SECONDS),
+    "nonnegative": Phase(lambda found: models(found, "nmf"), COMPILING_SECONDS),
+    "ratings": Phase(lambda found: models(found, "ratings, 943"), COMPILING_SECONDS),
+    "large ratings": Phase(lambda found: models(found, "ratings, 6,040"), COMPILING_SECONDS),
+    "features": Phase(lambda found: models(found, "features, 1,000"), COMPILING_SECONDS),
+    "large features": Phase(lambda found: models(found, "features, 10,000"), COMPILING_SECONDS),
     "starts": Phase(starts, 90),
     "first answer": Phase(first_answer, 60),
     "largest": Phase(largest, 60, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9"}),
@@ -631,7 +636,17 @@ PHASES = {
 #: takes longest. What matters most comes first.
 STAGES = (
     ("device",),
-    ("boolean", "large boolean", "votes", "relaxed", "nonnegative", "ratings", "features"),
+    (
+        "boolean",
+        "large boolean",
+        "votes",
+        "relaxed",
+        "nonnegative",
+        "ratings",
+        "large ratings",
+        "features",
+        "large features",
+    ),
     ("starts",),
     ("first answer",),
     ("largest",),
