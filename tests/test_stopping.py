@@ -566,7 +566,7 @@ def test_several_processes_take_the_same_steps(steps_of_a_second, monkeypatch):
 def test_no_stage_follows_that_has_no_time_to_compile(steps_of_a_second, monkeypatch):
     """It takes a minute by this clock, as that of the stage before did."""
 
-    def options():
+    def options(is_short):
         steps_of_a_second[0] += 60.0
 
     monkeypatch.setattr("bmfjax.infer.run.chain_options", options)

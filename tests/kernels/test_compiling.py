@@ -12,6 +12,7 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 import bmfjax
 from bmfjax import InputError
+from bmfjax.kernels.numerics import compiling
 
 #: Told where a program is found on disk.
 HIT = "/jax/compilation_cache/cache_hits"
@@ -126,3 +127,15 @@ def test_a_folder_of_another_user_is_not_used(no_cache, monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
     with pytest.raises(bmfjax.InputError, match="belongs to another user"):
         bmfjax.use_compilation_cache(folder)
+
+
+def test_what_is_short_is_compiled_quickly_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setenv("XLA_FLAGS", "")
+    quick = {"xla_gpu_autotune_level": 0}
+    assert compiling.once_options() == compiling.chain_options(is_short=True) == quick
+    assert compiling.chain_options() is None
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_autotune_level=3")
+    assert compiling.once_options() is None
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    assert compiling.chain_options(is_short=True) is None
