@@ -15,6 +15,7 @@ from bmfjax.diagnostics import posterior_dataset, prediction_scores, split_rhat
 from bmfjax.families import FAMILIES, ask
 from bmfjax.families.sampling import identity
 from bmfjax.infer.checkpoint import Checkpoint
+from bmfjax.kernels.numerics.programs import forget_programs
 from bmfjax.posterior.mixture import rhat
 from bmfjax.variational import LogisticPosterior, LogisticPrior, batch_fit
 from bmfjax.variational.chains import posterior_of
@@ -215,6 +216,24 @@ def test_a_fit_stopped_while_it_optimises_has_a_result_and_resumes(
     again = bmfjax.fit(made[0], 2, checkpoint=tmp_path, resume=True, **options)
     np.testing.assert_array_equal(again.usage_draws, whole.usage_draws)
     np.testing.assert_array_equal(again.trace["elbo"], whole.trace["elbo"])
+
+
+def test_without_time_for_a_step_there_is_a_result_of_the_starts(made, tmp_path):
+    forget_programs()  # for which there would be no time
+    part = bmfjax.fit(made[0], 2, max_time=1e-9, **SHORT)
+    assert part.verdict.is_of_starts and part.figures.timed_out and not part.figures.complete
+    assert str(part.verdict).startswith("Do not rely on this run")
+    assert np.isnan(part.summary()["agreement"]).all()
+    assert part.usage_draws.shape == (2, 10, 90, 2)
+    problem = ask(made[0], 2, **{n: v for n, v in SHORT.items() if n != "progress"})
+    begins = posterior_of(problem.chains().run(problem).state)
+    aligned = np.sort(np.abs(part.approximation["usage_mean"][..., :2]), -1)
+    np.testing.assert_array_equal(aligned, np.sort(np.abs(begins.usage.mean[..., :2]), -1))
+    page = part.report(tmp_path / "page.html").read_text()
+    assert "before the first step" in page and "stopped after step" not in page
+    # Nothing was drawn, and no probability is the model's.
+    with pytest.raises(InputError, match="before the sampler drew"):
+        part.plot.calibration()
 
 
 def test_a_given_start_is_where_all_begin(made):

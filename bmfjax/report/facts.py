@@ -323,6 +323,8 @@ def effects(fit, *, note: str) -> Iterator[Fact]:
 
 def stopped_optimising(fit) -> str:
     """Say after how many steps an optimisation was stopped."""
+    if fit.verdict.is_of_starts:
+        return "The time was up before the first step; this page shows where the starts are."
     return f"The run was stopped after step {fit.figures.steps:,} of its optimisation."
 
 
