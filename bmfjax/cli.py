@@ -737,7 +737,7 @@ def _add_reading(parser) -> None:
 
 
 def _fit(options) -> int:
-    from bmfjax.families.sampling import estimate, result_of, sampled
+    from bmfjax.families.sampling import estimate, remember_report, result_of, sampled
     from bmfjax.kernels.numerics.mesh import agreed, is_first
     from bmfjax.store import (
         CHECKPOINT,
@@ -798,6 +798,7 @@ def _fit(options) -> int:
         }
         options.checkpoint, options.stage = output / CHECKPOINT, BEFORE
         with sampled(problem, chains, **given) as stage:
+            sampled_at = time.monotonic()
             # To which all processes add, unless they share the rows: then one reads all of them.
             made = None if data.is_shared else result_of(stage)
 
@@ -819,6 +820,8 @@ def _fit(options) -> int:
 
             # The others wait: what ends one process ends all.
             written = agreed(mesh, lambda: write() if first else None)
+            if first and written[0].figures.complete:
+                remember_report(problem, time.monotonic() - sampled_at)
     again = options.again if stage.is_stored else ""
     return _end(*written, output, again, options.require) if first else 0
 
