@@ -385,7 +385,7 @@ def test_chains_that_took_over_what_one_had_found_do_not_confirm_it(found_by, st
     assert judged.status == status and judged.figures.converged is not alone
     assert (judged.predictions.holds, judged.factors.holds) == (not alone, not alone)
     assert ("num_chains=8" in judged.remedy) == alone and bool(judged.factors.holding) is not alone
-    said = "predictions (not compared: one chain found them for all)"
+    said = "predictions (not compared: one chain found what all have)"
     assert (said in str(judged)) == alone
     apart = judged.changed(chains_apart=0.5)
     assert "chains differ by 0.50" in str(apart)

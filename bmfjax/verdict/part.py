@@ -90,7 +90,7 @@ def unfinished(figures: Figures) -> str:
 
 def alone(figures: Figures) -> str:
     """Say why nothing is compared, where it is not that there is one chain."""
-    return ": one chain found them for all" if figures.found_by == 1 else ""
+    return ": one chain found what all have" if figures.found_by == 1 else ""
 
 
 def mixed(figures: Figures, names: Sequence[str], bounds: Bounds = WIDE) -> bool:
