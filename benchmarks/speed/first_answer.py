@@ -287,14 +287,15 @@ def limited(options, case) -> list[dict]:
             "--overwrite",
         ]
         home = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
         for number in range(options.tries):
-            cache = {"XDG_CACHE_HOME": str(Path(folder) / f"cache-{number}"), "PYTHONPATH": home}
+            cache = {"XDG_CACHE_HOME": str(Path(folder) / f"cache-{number}"), "PYTHONPATH": path}
             before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
             own = {n: v for n, v in os.environ.items() if n != "JAX_COMPILATION_CACHE_DIR"}
             done = subprocess.run(words, capture_output=True, text=True, env=own | cache)
             wall = time.perf_counter() - began
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            if done.returncode == 2:  # it is no answer to the question
+            if done.returncode in (1, 2):  # it is no answer to the question
                 raise SystemExit(done.stderr)
             fit = place / "summary.json"
             drawn = json.loads(fit.read_text())["scalars"] if fit.exists() else {}
