@@ -264,10 +264,10 @@ def test_no_more_factors_follow_where_no_time_is_left(few_looks, monkeypatch):
     """The start took 50 s by this clock, and hardly any of the others are gone."""
     now, ready = itertools.count(0.0, 1e-3), sampling._ready
 
-    def slow(chains):
+    def slow(*asked):
         nonlocal now
         now = itertools.count(50.0, 1e-3)
-        return ready(chains)
+        return ready(*asked)
 
     set_clock(monkeypatch, lambda: next(now))
     monkeypatch.setattr(sampling, "_ready", slow)
