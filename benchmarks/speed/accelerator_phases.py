@@ -73,18 +73,19 @@ TURNS, CORES = "BMFJAX_BENCHMARK_TURNS", "BMFJAX_BENCHMARK_CORES"
 
 
 @contextlib.contextmanager
-def turn(is_timed: bool):
-    """Wait until no phase beside this one times anything; to time, also until none compiles."""
+def timing():
+    """Wait until no phase beside this one times anything.
+
+    What others compile meanwhile is not waited for: it takes minutes where cores are few, and
+    phases that wait for each other's programs time nothing in the end.
+    """
     path = os.environ.get(TURNS)
     if not path or fcntl is None:
         yield
         return
     with open(path, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX if is_timed else fcntl.LOCK_SH)
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield  # closing the file gives the turn away
-
-
-compiling, timing = functools.partial(turn, False), functools.partial(turn, True)
 
 
 # ---- the device -----------------------------------------------------------------------------
@@ -145,11 +146,10 @@ def sweep_times(algorithm, state, data) -> dict:
         step = lambda i, s: algorithm.step(random.fold_in(key, i), s, data)[0]  # noqa: E731
         return lax.fori_loop(0, number, step, state)
 
-    with compiling():
-        began = time.perf_counter()
-        lowered = jax.jit(many).lower(random.key(0), np.int32(1), state, data)
-        program = lowered.compile(compiler_options=chain_options())
-        compile_seconds = time.perf_counter() - began
+    began = time.perf_counter()
+    lowered = jax.jit(many).lower(random.key(0), np.int32(1), state, data)
+    program = lowered.compile(compiler_options=chain_options())
+    compile_seconds = time.perf_counter() - began
 
     def seconds(key, number):
         began = time.perf_counter()
@@ -195,12 +195,11 @@ def boolean_case(rows: int, columns: int, rank: int, budget=None) -> dict:
         make_all = jax.jit(lambda k: jax.lax.map(make, random.split(k, blocks), batch_size=few))
         return PackedLines(make_all(key), None, budget)
 
-    with compiling():
-        count = jnp.float32(rows * columns / 2)
-        sides = lines(random.key(0), rows, columns), lines(random.key(1), columns, rows)
-        data = PackedData(*sides, count, count)
-        algorithm = ormachine(BooleanDensity((rows, columns), rank))
-        state = jax.block_until_ready(jax.jit(algorithm.init)(random.key(0), None, data))
+    count = jnp.float32(rows * columns / 2)
+    sides = lines(random.key(0), rows, columns), lines(random.key(1), columns, rows)
+    data = PackedData(*sides, count, count)
+    algorithm = ormachine(BooleanDensity((rows, columns), rank))
+    state = jax.block_until_ready(jax.jit(algorithm.init)(random.key(0), None, data))
     blocks = {"blocks": [s.ones.shape[0] for s in sides], "words": sum(s.ones.size for s in sides)}
     return sweep_times(algorithm, state, data) | blocks
 
@@ -248,10 +247,9 @@ def votes_case() -> dict:
 
     from benchmarks.speed import ormachine_speed
 
-    with compiling():
-        data, algorithms, *_ = ormachine_speed.problem(ormachine_speed.VOTES, ())
-        (algorithm,) = algorithms.values()
-        state = jax.block_until_ready(jax.jit(algorithm.init)(random.key(0), None, data))
+    data, algorithms, *_ = ormachine_speed.problem(ormachine_speed.VOTES, ())
+    (algorithm,) = algorithms.values()
+    state = jax.block_until_ready(jax.jit(algorithm.init)(random.key(0), None, data))
     return sweep_times(algorithm, state, data)
 
 
@@ -318,22 +316,20 @@ def model_case(make, rank: int, options: dict) -> dict:
     from bmfjax.families import ask
     from bmfjax.infer.run import ChainRun
 
-    with compiling():
-        chains = ask(
-            make(), rank, num_chains=CHAINS, num_warmup=0, num_samples=8, seed=0, **options
-        ).chains()
-        run = ChainRun(
-            chains.algorithm, random.key(0), chains.data, num_chains=CHAINS, num_warmup=10**6,
-            num_samples=1, chunk_size=1000,
-        )  # fmt: skip
+    chains = ask(
+        make(), rank, num_chains=CHAINS, num_warmup=0, num_samples=8, seed=0, **options
+    ).chains()
+    run = ChainRun(
+        chains.algorithm, random.key(0), chains.data, num_chains=CHAINS, num_warmup=10**6,
+        num_samples=1, chunk_size=1000,
+    )  # fmt: skip
 
     def seconds(number):
         began = time.perf_counter()
         run.advance(number)
         return time.perf_counter() - began
 
-    with compiling():
-        compile_seconds = seconds(1)
+    compile_seconds = seconds(1)
     with timing():
         seconds(1)
         number = int(np.clip(SECONDS / ROUNDS / seconds(1), 1, 200))
@@ -484,6 +480,13 @@ _ERROR = re.compile(r"E  |F\d{4} |terminate|Fatal Python")
 SLOW = 10
 
 
+def _last(hook):
+    """Let pytest call a hook after its own, which leave tests out; only its processes have it."""
+    pytest = sys.modules.get("pytest")
+    return hook if pytest is None else pytest.hookimpl(trylast=True)(hook)
+
+
+@_last
 def pytest_collection_modifyitems(items: list) -> None:
     """Leave a process of tests its own ones, the long ones last; pytest calls it."""
     if SHARD in os.environ:
