@@ -164,6 +164,9 @@ def test_a_device_gives_a_share_of_its_memory(monkeypatch):
         Budget(500)
     }
     Device.client.platform_version = "PJRT C API\ncuda 13000"
+    Device.compute_capability = "7.5"
+    assert device_budget() == Budget(500)
+    Device.compute_capability = "9.0"
     assert device_budget() == Budget(500, fused=True)
     assert divided(device_budget(), 2) == Budget(250, fused=True)
     Device.client.platform_version = ""

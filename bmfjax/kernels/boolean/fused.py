@@ -109,7 +109,7 @@ def draw(kind: str, ones, observed, partner, bits, log_odds, thresholds, weights
     counts : (3, lines) int32
         Covered ones, covered zeros and uncovered ones of every line.
     """
-    pallas = importlib.import_module("jax.experimental.pallas")
+    pallas = _loaded("jax.experimental.pallas")
     rank, (lines, words) = len(partner), ones.shape
     tiles = tiles or tiles_for(rank, lines, words)
     programs = -(-lines // tiles.lines)
@@ -136,14 +136,18 @@ def draw(kind: str, ones, observed, partner, bits, log_odds, thresholds, weights
     call = pallas.pallas_call(
         kernel, out_shape=out, grid=(programs,), name=f"boolean_{kind}", **_backend(tiles)
     )
-    state, counts = call(
-        *data,
-        integers(to(partner, 1, chunks * width)),
-        to(state, 1, filled),
-        to(log_odds, 1, filled),
-        to(thresholds, 1, filled),
-        jnp.stack(list(weights)),
-    )
+    with warnings.catch_warnings():
+        # JAX means to give this compiler up; where it is gone, the array code draws
+        # (`bmfjax.kernels.numerics.budget.runs_kernels`).
+        warnings.filterwarnings("ignore", message="The Pallas Triton backend is deprecated")
+        state, counts = call(
+            *data,
+            integers(to(partner, 1, chunks * width)),
+            to(state, 1, filled),
+            to(log_odds, 1, filled),
+            to(thresholds, 1, filled),
+            jnp.stack(list(weights)),
+        )
     factor = np.arange(rank)
     drawn = (state[factor // FACTORS_OF_WORD] >> (factor % FACTORS_OF_WORD)[:, None]) & 1 == 1
     return drawn[:, :lines], counts[:, :lines]
@@ -153,12 +157,13 @@ def _backend(tiles) -> dict:
     """Return how the kernel is compiled; on a CPU, for tests, it is interpreted."""
     if jax.default_backend() == "cpu":
         return {"interpret": True}
-    # JAX means to give this compiler up; where it is gone, the array code draws
-    # (`bmfjax.kernels.numerics.budget.runs_kernels`).
-    warnings.filterwarnings("ignore", message="The Pallas Triton backend is deprecated")
-    triton = importlib.import_module("jax.experimental.pallas.triton")
-    parameters = triton.CompilerParams(num_warps=tiles.warps, num_stages=1)
-    return {"compiler_params": parameters}
+    triton = _loaded("jax.experimental.pallas.triton")
+    return {"compiler_params": triton.CompilerParams(num_warps=tiles.warps, num_stages=1)}
+
+
+def _loaded(name: str):
+    """Load a module of Pallas, which takes a tenth of a second and which no CPU needs."""
+    return importlib.import_module(name)
 
 
 def _states(bits, states: int):

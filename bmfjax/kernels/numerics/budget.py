@@ -82,6 +82,8 @@ class Budget:
         return sums, jax.tree.map(lambda a, b: jnp.concatenate([a, b]), found, last)
 
 
+#: Triton, with which kernels of our own are compiled, knows no older devices.
+LEAST_CAPABILITY = 8.0
 #: One block after the other, as on a CPU.
 ONE_BY_ONE = Budget()
 
@@ -99,8 +101,14 @@ def device_budget() -> Budget:
 
 
 def runs_kernels() -> bool:
-    """Tell whether JAX has a compiler for kernels of our own on this device: one of NVIDIA."""
-    if "cuda" not in jax.local_devices()[0].client.platform_version.lower():
+    """Tell whether JAX has a compiler for kernels of our own on this device.
+
+    It has one for devices of NVIDIA from compute capability 8.0 on.
+    """
+    device = jax.local_devices()[0]
+    if "cuda" not in device.client.platform_version.lower():
+        return False
+    if float(getattr(device, "compute_capability", 0)) < LEAST_CAPABILITY:
         return False
     try:
         importlib.import_module("jax.experimental.pallas.triton")
