@@ -115,18 +115,24 @@ def test_parts_of_whole_rows_are_mixed_as_draws_of_all_fits_are():
         assert found[name][0] == pytest.approx(expected, abs=1e-4)
 
 
-def test_parts_of_planted_features_are_joined_by_kind_and_seed():
-    from benchmarks.rank.planted_features import joined
+def test_parts_of_planted_features_keep_every_fit_of_a_matrix():
+    from benchmarks.rank.planted_features import joined, least_to_most
 
     def part(seed, commit, **of):
         run = {"seed": seed, "commit": commit, "cpu_seconds": 2.0, **of}
         return {"runs": {"tiles": [run], "positive": []}}
 
-    one, other = {"features": {"found": 3}}, {"two rates": {"found": 2}}
-    parts = part(3, "a", **one), part(1, "a", **one), part(3, "b", **other)
-    (first, last) = joined(parts)["tiles"]
-    assert first == {"seed": 1, "commit": "a", "cpu_seconds": 2.0, **one}
-    assert last == {"seed": 3, "commit": "a, b", "cpu_seconds": 4.0, **one, **other}
+    one, less, other = {"features": {"found": 3}}, {"features": {"found": 1}}, {"two rates": {}}
+    parts = [part(3, "a", **one), part(1, "a", **one), part(3, "b", **less), part(3, "b", **other)]
+    runs = joined(parts)["tiles"]
+    assert [run["seed"] for run in runs] == [1, 3, 3, 3]
+    assert [run for run in parts[2]["runs"]["tiles"] if run in runs]
+    fits = [run for run in runs if "features" in run]
+    for order in (fits, fits[::-1]):
+        assert least_to_most(order, "features", "found") == "4 to 6"
+    assert least_to_most(fits[:1], "features", "found") == "3"
+    with pytest.raises(ValueError, match="two parts hold the same run: tiles, seed 1"):
+        joined([*parts, parts[1]])
 
 
 def test_a_record_of_parts_says_where_each_was_made(tmp_path, monkeypatch):

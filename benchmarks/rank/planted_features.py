@@ -16,7 +16,7 @@ rows the columns, and of the columns the rows; and how many kept ones are like n
 how many are kept.
 
 What a record holds already is not fitted again. Parts of the record may be made side by side, each
-in a file of its own name, and joined.
+in a file of its own name, and joined. A matrix that several parts fitted is told by all fits.
 
     python benchmarks/rank/planted_features.py
     python benchmarks/rank/planted_features.py --kinds effects --runs 4
@@ -246,57 +246,78 @@ where the record has 12.
 def tables(records: Records):
     (record,) = records.values()
     runs = record["figures"]["runs"]
-    yield "Matrices of 200 rows and 60 columns; a line a kind, means and sums over matrices."
+    yield (
+        "Matrices of 200 rows and 60 columns; a line a kind, means and sums over fits. Of tiles "
+        "they are sums over matrices, each by the fit with the least and by that with the most."
+    )
     if of := runs.get("positive"):
         mean, total = (
             lambda name: sum(run.get(name, nan) for run in of) / len(of),
             lambda name: sum(run[name] for run in of),
         )
         yield table(
-            ["three positive features: matrices", "memberships right", "with all known",
+            ["three positive features: matrices", "fits", "memberships right", "with all known",
              "with all but row effects", "F1 of columns", "with all else known", "missed", "false",
              "95 % intervals that hold", "kept"],
-            [[len(of), percent(mean("right"), 1), percent(mean("right_when_known"), 1),
-              percent(mean("right_but_effects"), 1), number(mean("f1"), 3),
-              number(mean("f1_when_known"), 3),
+            [[_matrices(of), len(of), percent(mean("right"), 1),
+              percent(mean("right_when_known"), 1), percent(mean("right_but_effects"), 1),
+              number(mean("f1"), 3), number(mean("f1_when_known"), 3),
               f"{total('missed')} of {total('missed') + total('true')}", total("false"),
               percent(total("hold") / total("intervals"), 1),
-              f"{total('kept')} of {3 * len(of)}"]],
+              f"{total('kept')} of {PLANTED * len(of)}"]],
         )  # fmt: skip
     if of := runs.get("tiles"):
+        known = {run["seed"]: run["found_when_known"] for run in of if "found_when_known" in run}
         rows = []
         for model in TILES:
             some = [run for run in of if model in run]
-            total = lambda name: sum(run[model][name] for run in some)  # noqa: B023, E731
-            best = [run["found_when_known"] for run in some if "found_when_known" in run]
+            best = [known[seed] for seed in {run["seed"] for run in some} & known.keys()]
             rows.append(
-                [model, len(some), f"{total('found')} of {3 * len(some)}",
-                 f"{sum(best)} of {3 * len(best)}", total("kept"), total("false")]
+                [model, _matrices(some), len(some),
+                 f"{least_to_most(some, model, 'found')} of {PLANTED * _matrices(some)}",
+                 f"{sum(best)} of {PLANTED * len(best)}", least_to_most(some, model, "kept"),
+                 least_to_most(some, model, "false")]
             )  # fmt: skip
         yield table(
-            ["three tiles, asymmetric noise", "matrices", "found and real",
+            ["three tiles, asymmetric noise", "matrices", "fits", "found and real",
              "found with all else known", "kept", "false"], rows,
         )  # fmt: skip
     if of := runs.get("effects"):
         yield table(
-            ["effects of rows and columns alone: matrices", "with no tile kept", "tiles kept"],
-            [[len(of), sum(not run["kept"] for run in of), sum(run["kept"] for run in of)]],
-        )
+            ["effects of rows and columns alone: matrices", "fits", "with no tile kept",
+             "tiles kept"],
+            [[_matrices(of), len(of), sum(not run["kept"] for run in of),
+              sum(run["kept"] for run in of)]],
+        )  # fmt: skip
     yield from parts_of(record)
 
 
+def _matrices(runs: list[dict]) -> int:
+    return len({run["seed"] for run in runs})
+
+
+def least_to_most(runs: list[dict], model: str, name: str) -> str:
+    """Write the sum over matrices, each by its fit with the least, and by that with the most."""
+    of: dict[int, list] = {}
+    for run in runs:
+        of.setdefault(run["seed"], []).append(run[model][name])
+    least, most = (sum(map(end, of.values())) for end in (min, max))
+    return f"{least}" if least == most else f"{least} to {most}"
+
+
 def joined(parts: list[dict]) -> dict:
-    """Return the runs of all parts, each kind in the order of its seeds, a matrix once."""
+    """Return the runs of all parts, each kind in the order of its seeds.
+
+    Parts that fitted the same matrix by the same model are all kept; the same run twice is refused.
+    """
     runs = {}
     for part, kind in itertools.product(parts, KINDS):
         for run in part["runs"].get(kind, []):
-            held = runs.setdefault(kind, {}).setdefault(run["seed"], {})
-            if held:  # the fits of a matrix by two models
-                commits = dict.fromkeys((held["commit"], run["commit"]))
-                seconds = round(held["cpu_seconds"] + run["cpu_seconds"], 1)
-                run = run | {"commit": ", ".join(commits), "cpu_seconds": seconds}
-            held |= run
-    return {kind: [of[seed] for seed in sorted(of)] for kind, of in runs.items()}
+            held = runs.setdefault(kind, [])
+            if run in held:
+                raise ValueError(f"two parts hold the same run: {kind}, seed {run['seed']}")
+            held.append(run)
+    return {kind: sorted(of, key=lambda run: run["seed"]) for kind, of in runs.items()}
 
 
 def main() -> None:
