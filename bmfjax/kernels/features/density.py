@@ -15,11 +15,11 @@ the log joint density is
 with bits z, and weights w that are zero with probability :math:`1 - \rho_k`. Otherwise they are
 normal with precision :math:`\lambda_k`, or positive with the density
 
-.. math:: p(w \mid \lambda) \propto w^{2r} e^{-(2r + 1) \lambda w^2 / 2},
-   \qquad \mathrm{E}\, w^2 = \lambda^{-1},
+.. math:: p(w \mid \lambda) \propto w^q e^{-(q + 1) \lambda w^2 / 2},
+   \qquad \mathrm{E}\, w^2 = \lambda^{-1}, \qquad q = 2,
 
 which vanishes at zero: a product moment density (Johnson, Rossell 2010, "On the use of non-local
-prior densities in Bayesian hypothesis tests", JRSS B 72). With r = 0 it is half normal.
+prior densities in Bayesian hypothesis tests", JRSS B 72).
 
 A feature that is not there has neither rows nor columns, and its :math:`\pi, \rho, \lambda` are
 summed out. The density does not change where features are exchanged. With signed weights the
@@ -38,7 +38,7 @@ from jax.scipy.special import gammaln
 
 from bmfjax.data.checks import one_of, positive, whole
 
-#: Power of a positive weight in its prior, :math:`2r`.
+#: Power q of a positive weight in its prior: an even number.
 MOMENT = 2
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 WEIGHTS = ("signed", "positive")
@@ -83,7 +83,7 @@ class FeatureDensity(NamedTuple):
 
     @property
     def moment(self) -> int:
-        """Power of a weight before the normal part of its density."""
+        """Power q of a weight before the normal part of its density."""
         return 0 if self.is_signed else MOMENT
 
     @property
@@ -147,13 +147,11 @@ def log_slab(density: FeatureDensity, weight, precision) -> jax.Array:
 
 def normal_precision(density: FeatureDensity, precision) -> jax.Array:
     """Return the precision of the normal part of the density of weights, of that of a feature."""
-    return (density.moment + 1) * precision if density.moment else precision
+    return (density.moment + 1) * precision
 
 
 def log_moment(density: FeatureDensity, weight, own) -> jax.Array:
     """Return the log of the density of positive weights over its normal part, of precision own."""
-    if not density.moment:
-        return jnp.full_like(weight, math.log(2.0))
     # An even moment of a normal distribution is a product of odd numbers.
     whole = math.log(2.0) - sum(math.log(n) for n in range(1, density.moment, 2))
     return whole + density.moment * (jnp.log(weight) + 0.5 * jnp.log(own))

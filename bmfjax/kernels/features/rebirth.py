@@ -172,7 +172,7 @@ def _laplace(rest, usage, signs, of, density: FeatureDensity, power) -> Laplace:
         v, slope, bend = at
         new = v + jnp.clip(slope / bend, -LONGEST, LONGEST)
         # Half of the way to zero, where a power of the weight has no slope.
-        v = new if density.is_signed else jnp.maximum(new, 0.5 * v if moment else 0.0)
+        v = new if density.is_signed else jnp.maximum(new, 0.5 * v)
         p = jax.nn.sigmoid(rest + v[:, None])
         slope = over_rows((signs > 0) - p) - own * v
         bend = over_rows(p * (1.0 - p)) + own

@@ -4,26 +4,28 @@ For column d, with :math:`\omega_{nd}` the variables, :math:`\kappa = s / 2`, re
 :math:`x_n = (z_n, 1)` and coefficients :math:`c_d = (w_d, a_d)`, it is that of a normal with
 precision :math:`G_d = \sum_n \omega_{nd} x_n x_n^\top` and shift
 :math:`h_d = \sum_n (\kappa_{nd} - \omega_{nd} e_n) x_n`. The intercept is summed out first. Then
-whether feature k concerns the column, with its weight summed out: where g and r are precision and
-shift of the weight given the others, the odds are
+whether feature k concerns the column, with its weight summed out. The normal part of the density of
+a weight has the precision :math:`\nu_k`: :math:`\lambda_k` of signed weights,
+:math:`(q + 1) \lambda_k` of positive ones, see `density`. Where g and h are precision and shift of
+the weight given the others, the odds of a signed weight are
 
 .. math::
 
-   \frac{\rho_k}{1 - \rho_k} \sqrt{\frac{\lambda_k}{\lambda_k + g}}
-   \exp\Big(\frac{r^2}{2 (\lambda_k + g)}\Big) \; [\, 2 \Phi(r / \sqrt{\lambda_k + g})\,],
+   \frac{\rho_k}{1 - \rho_k} \sqrt{\frac{\nu_k}{\nu_k + g}}
+   \exp\Big(\frac{h^2}{2 (\nu_k + g)}\Big).
 
-the last factor for half normal weights. Last, signed weights that are not zero and the intercept
-are drawn together; of positive ones the intercept alone.
+Last, signed weights that are not zero and the intercept are drawn together; of positive ones the
+intercept alone.
 
-The density of positive weights, :math:`\propto w^m N(w \mid 0, \lambda^{-1})`, is that of a normal
+The density of positive weights, :math:`\propto w^q N(w \mid 0, \nu^{-1})`, is that of a normal
 that is cut below a bound c, with c drawn from its prior:
 
-.. math:: w^m N(w \mid 0, \lambda^{-1}) = \int_0^w m c^{m-1} N(w \mid 0, \lambda^{-1}) \, dc.
+.. math:: w^q N(w \mid 0, \nu^{-1}) = \int_0^w q c^{q-1} N(w \mid 0, \nu^{-1}) \, dc.
 
-A sweep draws all bounds anew, :math:`c = w U^{1/m}` with U uniform, and of weights that are zero
-from a w of the prior. Given its bound the odds that a weight is not zero have the last factor
-:math:`\Phi((r / (\lambda + g) - c) \sqrt{\lambda + g}) / \Phi(-c \sqrt\lambda)`, and the weight is
-a normal cut at c. Both leave the density above invariant.
+A sweep draws all bounds anew, :math:`c = w U^{1/q}` with U uniform, and of weights that are zero
+from a w of the prior. Given its bound the odds that a weight is not zero are those above times
+:math:`\Phi((h / (\nu + g) - c) \sqrt{\nu + g}) / \Phi(-c \sqrt\nu)`, and the weight is a normal
+cut at c. Both leave the density above invariant.
 """
 
 from __future__ import annotations
@@ -130,15 +132,15 @@ def _draw_weights(uniforms, position, gram, shift, data, density: FeatureDensity
     def feature(weights, at):
         k, own_slab, odds, precision, uniform, known, low = at
         own = gram[k, k]
-        r = shift[k] - jnp.sum(gram[k] * weights, 0) + own * weights[k]
+        h = shift[k] - jnp.sum(gram[k] * weights, 0) + own * weights[k]
         total = own + precision
-        logit = odds + 0.5 * jnp.log(precision / total) + 0.5 * r * r / total
+        logit = odds + 0.5 * jnp.log(precision / total) + 0.5 * h * h / total
         if density.is_signed:
-            slab = r / total + own_slab * lax.rsqrt(total)
+            slab = h / total + own_slab * lax.rsqrt(total)
         else:
-            logit += log_ndtr((r - low * total) * lax.rsqrt(total))
+            logit += log_ndtr((h - low * total) * lax.rsqrt(total))
             logit -= log_ndtr(-low * jnp.sqrt(precision))
-            slab = truncated_normal_quantile(own_slab, r, total, low, jnp.inf)
+            slab = truncated_normal_quantile(own_slab, h, total, low, jnp.inf)
         drawn = jnp.where(logit > uniform, slab, 0.0)
         return weights.at[k].set(jnp.where(jnp.isnan(known), drawn, known)), total
 
