@@ -12,11 +12,17 @@ import pytest
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 import bmfjax
+from bmfjax.errors import version_of
 from bmfjax.families import ask
 from bmfjax.kernels.base import init_from
 from bmfjax.kernels.ladders import equalised_ladder, geometric_ladder
 from bmfjax.kernels.numerics import kept_programs
-from bmfjax.kernels.numerics.kept_programs import file_of, read_program, write_program
+from bmfjax.kernels.numerics.kept_programs import (
+    file_of,
+    keep_programs_in,
+    read_program,
+    write_program,
+)
 from bmfjax.kernels.numerics.programs import forget_programs, form_of, value_of
 
 
@@ -117,8 +123,46 @@ def test_other_functions_forms_and_sources_have_other_files(folder, monkeypatch)
     assert len(files) == 6
     monkeypatch.setattr(kept_programs, "_source", lambda: "another version")
     assert not {file_of(key) for key in (KEY, *different)} & files
+    # So have those of other packages, whose functions are in keys too.
+    monkeypatch.undo()
+    monkeypatch.setattr(kept_programs, "kept_folder", lambda: folder)
+    before = file_of(KEY)
+    for package in ("numpyro", "scipy"):
+        kept_programs._versions.cache_clear()
+        other = lambda name, p=package: "another" if name == p else version_of(name)  # noqa: E731
+        with monkeypatch.context() as patch:
+            patch.setattr(kept_programs, "version_of", other)
+            assert file_of(KEY) != before
+    kept_programs._versions.cache_clear()
+    assert file_of(KEY) == before
     # What a user wrote may be another function of the same name tomorrow.
     assert file_of(value_of(lambda x: x)) is None
+
+
+def test_functions_in_one_line_have_names_of_their_own():
+    """They differ in a constant, or in one of a function inside, or in what that one takes."""
+    # fmt: off
+    pairs = [
+        (lambda x: x * 2.0, lambda x: x * 3.0), (lambda x: x * 0.0, lambda x: x * -0.0),
+        (lambda x: x + 1, lambda x: x + True), (lambda x: x in {1, 2}, lambda x: x in {1, 3}),
+        (lambda x: [lambda y: y * 2.0, x], lambda x: [lambda y: y * 3.0, x]),
+        (lambda x, y: x, lambda x, *, y: x), (lambda x: x[..., 0], lambda x: x[None, 0]),
+    ]
+    # fmt: on
+    for one, other in pairs:
+        found = {kept_programs._named(f.__code__) for f in (one, other)}
+        assert len(found) == 2 and kept_programs._named(one.__code__) in found
+
+
+def test_the_source_is_read_as_soon_as_there_is_a_folder(tmp_path, monkeypatch):
+    """Files that change while a process runs are not those that it has imported."""
+    monkeypatch.setattr(kept_programs, "_place", {"folder": None})
+    read = []
+    monkeypatch.setattr(kept_programs, "_source", lambda: read.append("source"))
+    keep_programs_in(None)
+    assert not read
+    keep_programs_in(tmp_path)
+    assert read == ["source"]
 
 
 def test_nothing_is_kept_without_a_folder_that_the_package_chose():

@@ -3,7 +3,7 @@
 JAX keeps programs by their text. To write the text of a sampler takes seconds, of which half are in
 Python, and it is looked up only then. Here a program is known by the functions and the values of
 which it is made (`bmfjax.kernels.numerics.programs.value_of`), by the form of its arguments, and by
-the versions of JAX and of this package, of which every line counts.
+the versions of JAX, NumPyro and SciPy, and of this package, of which every line counts.
 
 Programs are kept where `bmfjax.use_compilation_cache` has chosen the folder, one for each kind of
 processor, which is the user's own: they are run from there. A file that is not, or that others may
@@ -32,6 +32,7 @@ import numpy as np
 from jax.experimental import serialize_executable
 from jax.tree_util import PyTreeDef
 
+from bmfjax.errors import version_of
 from bmfjax.kernels.numerics.programs import with_settings
 
 #: Bytes of programs that are kept, the most recently used ones.
@@ -48,6 +49,8 @@ _place: dict[str, Path | None] = {"folder": None}
 
 def keep_programs_in(folder: Path | None) -> None:
     """Keep programs in a folder from now on, which must be the user's own; None: nowhere."""
+    if folder is not None:
+        _source()  # now, while files are those that were imported
     _place["folder"] = folder
 
 
@@ -152,14 +155,20 @@ def _make_room(folder: Path, size: int) -> None:
 
 def _here() -> tuple:
     """Return what a program depends on beside its key."""
-    versions = jax.__version__, jaxlib.version.__version__, np.__version__
     devices = tuple(map(str, jax.devices()))
-    return _source(), versions, devices, tuple(os.environ.get(name) for name in _VARIABLES)
+    return _source(), _versions(), devices, tuple(os.environ.get(name) for name in _VARIABLES)
+
+
+@functools.cache
+def _versions() -> tuple[str, ...]:
+    """Return the versions of all packages whose functions programs are made of."""
+    own = jax.__version__, jaxlib.version.__version__, np.__version__
+    return *own, *map(version_of, ("numpyro", "scipy"))
 
 
 @functools.cache
 def _source() -> str:
-    """Return a digest of all that this package is made of."""
+    """Return a digest of all that this package is made of, as it is when this is first asked."""
     home, found = Path(__file__).parents[2], hashlib.sha256()
     for file in sorted(home.rglob("*.py")):
         found.update(str(file.relative_to(home)).encode() + b"\0" + file.read_bytes() + b"\0")
@@ -174,16 +183,23 @@ def _named(value: Any) -> str:
     """Write a key as a text that is the same in every process, or raise."""
     if isinstance(value, tuple):
         return f"({','.join(map(_named, value))})"
-    if value is None or isinstance(value, bool | int | float | str | bytes):
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return f"{type(value).__name__}:{value!r}"
     if isinstance(value, np.dtype) or isinstance(getattr(value, "type", None), type):  # of keys
         return f"dtype:{value}"
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, types.CodeType):
-        # Its text is in the digest of the source, but two may stand in one line.
-        own = value.co_code.hex(), value.co_names, value.co_varnames
-        return f"{value.co_filename}:{value.co_firstlineno}:{value.co_qualname}:{own}"
+        # Its text is in the digest of the source, but two may stand in one line. What it encloses
+        # is named beside it.
+        own = value.co_code, value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars
+        counts = value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount
+        inside = _named((*own, *counts, value.co_flags, value.co_consts))
+        return f"{value.co_filename}:{value.co_firstlineno}:{value.co_qualname}:{inside}"
+    if isinstance(value, frozenset):  # of constants
+        return f"{{{','.join(sorted(map(_named, value)))}}}"
+    if value is Ellipsis:
+        return "..."
     if isinstance(value, PyTreeDef | jax.sharding.Sharding):
         return f"{type(value).__name__}:{value}"
     raise _NamelessError
