@@ -494,8 +494,12 @@ class ChainRun:
                             kept[:, count - 1] = np.concatenate([part[name] for part in parts])
 
     def prepare_to_stand(self) -> None:
-        """Compile what `stand` runs, which would wait for a larger program that XLA works on."""
-        self._standing()
+        """Compile what `stand` runs, which would wait for a larger program that XLA works on.
+
+        On a mesh nothing is made once, and it would be compiled again.
+        """
+        if self._mesh is None:
+            self._standing()
 
     def _standing(self) -> Callable:
         given = self._carries[0].state, self._keys[0], self._data

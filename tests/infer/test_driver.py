@@ -279,6 +279,17 @@ def test_draws_on_the_device_are_bounded(monkeypatch):
     np.testing.assert_array_equal(run.draws()["x"], finished().draws()["x"][:, 3::4])
 
 
+def test_what_stands_is_compiled_beforehand_where_it_is_kept(monkeypatch):
+    """On a mesh nothing is, and it would be compiled twice."""
+    made = []
+    monkeypatch.setattr(ChainRun, "_standing", lambda run: made.append(run))
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("chains",))
+    start(mesh=mesh).prepare_to_stand()
+    assert not made
+    start().prepare_to_stand()
+    assert len(made) == 1
+
+
 def test_chains_that_stand_repeat_what_was_traced_last(compilations):
     run = start(trace={"total": 1})
     run.advance(5)
