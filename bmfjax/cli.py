@@ -786,7 +786,7 @@ def _fit(options) -> int:
         say("preparing the chains")
         mesh = _shared_cores(options, data) if mesh is None else mesh
         problem = _asked(options, data, mesh=mesh)
-        if first and (about := estimate(problem)):
+        if first and not options.resume and (about := estimate(problem, options.max_time)):
             _say(about)
         chains = problem.chains()
         agreed(mesh, lambda: first and prepare())
@@ -821,7 +821,7 @@ def _fit(options) -> int:
             # The others wait: what ends one process ends all.
             written = agreed(mesh, lambda: write() if first else None)
             if first and written[0].figures.complete:
-                remember_report(problem, time.monotonic() - sampled_at)
+                remember_report(problem, time.monotonic() - sampled_at, options.max_time)
     again = options.again if stage.is_stored else ""
     return _end(*written, output, again, options.require) if first else 0
 

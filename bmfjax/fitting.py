@@ -174,7 +174,8 @@ def fit(
             check=check,
             before=before.get("model"),
         )
-        say("preparing the chains", estimate(problem) or problem.default)
+        about = "" if resume else estimate(problem, max_time)
+        say("preparing the chains", "; ".join(filter(None, [about, problem.default])))
         made = problem.chains()
         if chains is not None:
             check_apart(problem, made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import os
 import time
@@ -30,6 +31,7 @@ from bmfjax.kernels.tempering import position_of
 from bmfjax.posterior.held_out import held_out
 from bmfjax.progress import minutes, say
 from bmfjax.result import Fit
+from bmfjax.specs.base import text_of
 from bmfjax.specs.run import CHECKPOINT_SECONDS, MAX_TIME
 from bmfjax.store import held_checkpoint, holds_checkpoint
 
@@ -89,6 +91,7 @@ def sampled(
     if max_time is None and problem.is_auto and chains.limited:
         clock.limit = MAX_TIME
     writes = checkpoint is not None and is_first(problem.mesh)
+    like = _like(problem, max_time) if _keeps(problem) else ""
     with contextlib.ExitStack() as held:
 
         def hold():
@@ -120,9 +123,9 @@ def sampled(
             while not over:
                 stage, over = _sample(stage, store, clock, patient)
             run = stage.run
-            if run.is_complete and _keeps(problem) and not (resume or run.earlier_steps):
+            if run.is_complete and like and not (resume or run.earlier_steps):
                 draws = run.seconds - starts - run.compile_seconds
-                remember(_like(problem), {"starts": starts, "draws": draws})
+                remember(like, {"starts": starts, "draws": draws})
             yield stage._replace(is_stored=_is_stored(store))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(str(stop) or _so_far(stage, store)) from None
@@ -130,19 +133,19 @@ def sampled(
             raise Terminated(str(stop) or _so_far(stage, store), stop.signum) from None
 
 
-def estimate(problem: Problem) -> str:
+def estimate(problem: Problem, max_time: float | None = None) -> str:
     """Say how long the run takes where one like it has run on this machine; else nothing."""
-    phases = expected(_like(problem)) if _keeps(problem) else {}
+    phases = expected(_like(problem, max_time)) if _keeps(problem) else {}
     if sum(phases.values()) < TOLD_SECONDS:
         return ""
     parts = ", ".join(f"{name} {seconds:.0f}" for name, seconds in phases.items())
     return f"about {sum(phases.values()):.0f} s, as before: {parts}"
 
 
-def remember_report(problem: Problem, seconds: float) -> None:
+def remember_report(problem: Problem, seconds: float, max_time: float | None = None) -> None:
     """Keep how long a result and its report took, for the estimate of a run like this one."""
     if _keeps(problem):
-        remember(_like(problem), {"report": seconds})
+        remember(_like(problem, max_time), {"report": seconds})
 
 
 def _keeps(problem: Problem) -> bool:
@@ -150,12 +153,17 @@ def _keeps(problem: Problem) -> bool:
     return kept_folder() is not None and not problem.data.is_shared
 
 
-def _like(problem: Problem) -> str:
-    """Name runs that take as long, whatever their seed."""
+def _like(problem: Problem, max_time: float | None) -> str:
+    """Name runs that take as long: those in which all but the seed is the same."""
     rows, columns = problem.data.shape
+    run = problem.settings(
+        seed=None, grows=problem.grows, init=problem.init, max_time=max_time,
+        platform=jax.default_backend(), mesh=problem.mesh and dict(problem.mesh.shape),
+    )  # fmt: skip
+    values = text_of((run, problem.priors, problem.sampler.fields()))
     return (
-        f"{_kind(problem)} {rows}x{columns} {problem.data.fingerprint()[:16]} rank {problem.rank} "
-        f"chains {problem.num_chains} {problem.num_warmup} {problem.num_samples} {problem.until}"
+        f"{_kind(problem)} {rows}x{columns} {problem.data.fingerprint()[:16]} "
+        f"{hashlib.sha256(values.encode()).hexdigest()[:16]}"
     )
 
 

@@ -193,7 +193,7 @@ class Value:
     def __post_init__(self):
         for name, known in parameters(type(self)).items():
             value = getattr(self, name)
-            if _text(_frozen(value)) != _text(known.default):
+            if text_of(_frozen(value)) != text_of(known.default):
                 value = known.check(name, value)
             object.__setattr__(self, name, _frozen(value))
         self._check()
@@ -207,7 +207,7 @@ class Value:
         return {
             name: value
             for name, value in self.fields().items()
-            if _text(value) != _text(known[name].default)
+            if text_of(value) != text_of(known[name].default)
         }
 
     def fields(self) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class Value:
 
     @functools.cached_property
     def _key(self) -> str:
-        return _text(self.fields())
+        return text_of(self.fields())
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self._key == other._key
@@ -317,16 +317,16 @@ def _frozen(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     """Return what a value is as text: the same for equal values."""
     if hasattr(value, "arg_constraints"):
         return settings_text(value)
     if value is None or isinstance(value, bool | int | float | str | np.generic):
         return repr(value.item() if isinstance(value, np.generic) else value)
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{n!r}: {_text(v)}' for n, v in sorted(value.items()))}}}"
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_text, value))})"
+        return f"{{{', '.join(f'{n!r}: {text_of(v)}' for n, v in sorted(value.items()))}}}"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(text_of, value))})"
     if hasattr(value, "__array__"):
         array = np.asarray(value)
         return f"{array.shape}, {digest({'': array})}"
