@@ -213,6 +213,7 @@ def test_tables_say_what_fits_say_of_themselves():
     assert any(line.startswith("* not reached: column means (all)") for line in reasons)
     assert panel_page.counts(sets) == {
         (True, True): 0, (True, False): 1, (False, True): 0, (False, False): 1,
+        (None, True): 0, (None, False): 0,
     }  # fmt: skip
     assert panel_page.against(sets, "features, positive", "latent classes") == (0, 1)
     started = cell(-0.05, verdict="Do not rely on this run: x (the warm-up was cut short).")
@@ -222,6 +223,20 @@ def test_tables_say_what_fits_say_of_themselves():
     assert "| probit | **-0.050** ‡ |" in next(iter(panel_page.score_tables(sets)))
     assert "probit" not in panel_page.summary(sets)
     assert "**-0.100** † | 1 | latent classes, tuned | -0.200" in panel_page.first_table(sets)
+
+
+@pytest.mark.parametrize("before", ["", "The model explains little (5 ± 1 %). "])
+def test_what_was_not_compared_is_not_said_not_to_hold(before):
+    verdict = f"{before}Not checked: predictions (not compared: one chain found them for all)."
+    none = {"predictions": False, "factors": False, "number": False}
+    fit = cell(-0.1, verdict=verdict, holds=none)
+    refused = cell(-0.2, verdict="Do not rely on this run: x.", holds=none)
+    sets = {"zoo": {"features, signed": fit}, "votes": {"features, signed": refused}}
+    assert {key for key, n in panel_page.counts(sets).items() if n} == {(None, True), (False, True)}
+    assert "| not compared | 1 | 0 |" in panel_page.trial_table(sets)
+    assert "| 0 of 1, 1 not compared |" in panel_page.summary(sets)
+    assert "| not compared | not compared | not compared |" in panel_page.cells_table(sets)
+    assert "| does not | does not | does not |" in panel_page.cells_table(sets)
 
 
 def test_a_part_of_a_record_has_its_tables():

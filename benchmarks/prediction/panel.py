@@ -228,10 +228,10 @@ eleven are calibrated as well as chance allows; tumours, mushrooms and DNA are n
 are ahead of latent classes on ten of fourteen, and on eight of the first twelve; behind on animals,
 mushrooms, votes and zoo.
 
-What verdicts say of predictions is true more often than not: of 22 that were said to hold five are
-not calibrated, of 26 others nine; starts do not count. No fit of the features with weights of both
-signs is said to hold: within this time one chain found what all took over, so that they are not
-compared.
+Of 22 fits whose predictions were said to hold five are not calibrated, and of eight others three;
+starts do not count. Another 18 are not compared, and six of these are not calibrated: within their
+time one chain found what all took over. All fourteen of the features with weights of both signs are
+among them.
 
 The weakest rows: variational logistic factorisation with the number found (0.056 nats below latent
 classes on 13), whose relevance priors take away factors that predict: with effects and one of two
@@ -239,10 +239,10 @@ numbers chosen by validation it is 0.009 below on six, and the zoo goes from -0.
 `pmf`, which finds one factor in MovieLens 100K and ends with an error of 0.929 stars
 beside 0.907 of myFM; and features on the roles.
 
-Cells are of several runs and of two machines. Fits to the features with weights of both signs are
-of one day and one commit, with 70 to 118 processor seconds; peers and plain models are of an
-earlier machine, as the stars on the page say. There was no time for all models: the page says which
-cells are empty.
+Cells are of several runs and of two processors. Fits of the features with weights of both signs are
+of one day and one commit, with 70 to 118 processor seconds; peers and plain models are of another
+processor, as the stars on the page say. Not every model has every matrix: the page says which cells
+are empty.
 
 `python benchmarks/prediction/panel.py --data FOLDER`: [tables](results/panel.md),
 [record](results/panel.json).

@@ -45,6 +45,10 @@ NEAR = 0.005
 REFUSED = "Do not rely"
 #: What a verdict says of a fit whose draws are of its warm-up, or of its start.
 STARTED = "the warm-up was cut short"
+#: What a verdict begins with where one chain alone found the solution, or there was one chain.
+UNCHECKED = "Not checked:"
+#: What is said of a part of a fit, for tables.
+WORDS = {True: "holds", False: "does not", None: "not compared"}
 
 
 def is_fit(cell: dict) -> bool:
@@ -87,8 +91,15 @@ def is_calibrated(cell: dict) -> bool:
     return cell["calibration_error"] <= max(most)
 
 
-def said_to_hold(cell: dict) -> bool:
-    """Whether a verdict says that predictions hold."""
+def is_compared(cell: dict) -> bool:
+    """Whether more than one chain found what a fit says, so that its parts could be compared."""
+    return UNCHECKED not in cell["verdict"]
+
+
+def said_to_hold(cell: dict) -> bool | None:
+    """Whether a verdict says that predictions hold; None where nothing was compared."""
+    if not is_compared(cell):
+        return None
     return (
         cell["holds"]["predictions"] if "holds" in cell else "predictions hold (" in cell["verdict"]
     )
@@ -130,9 +141,9 @@ def elsewhere(sets: dict) -> str:
     )
 
 
-def counts(sets: dict) -> dict[tuple[bool, bool], int]:
+def counts(sets: dict) -> dict[tuple[bool | None, bool], int]:
     """Return how many fits there are by whether predictions hold, said and by calibration."""
-    found = {(said, so): 0 for said in (True, False) for so in (True, False)}
+    found = {(said, so): 0 for said in WORDS for so in (True, False)}
     for name in SETS:
         for cell in filter(is_fit, finished(sets.get(name, {})).values()):
             found[said_to_hold(cell), is_calibrated(cell)] += 1
@@ -175,13 +186,21 @@ def summary(sets: dict) -> str:
             number(100 * statistics.mean(covered), 0) if covered else "",
             seconds(of, processor, 1),
             number(max(memory)) if memory else "",
-            f"{sum(map(said_to_hold, fits))} of {len(fits)}" if fits else "",
+            _share_that_holds(fits),
         ])  # fmt: skip
     header = [
         "model", "matrices", "gain", "best", "AUC", "calibrated", "coverage, %", "CPU s", "MB",
         "predictions hold",
     ]  # fmt: skip
     return table(header, rows)
+
+
+def _share_that_holds(fits: list[dict]) -> str:
+    """Write in how many fits predictions are said to hold, and how many were not compared."""
+    said = [said_to_hold(fit) for fit in fits]
+    alone = said.count(None)
+    held = [f"{said.count(True)} of {len(said) - alone}"] * (alone < len(said))
+    return ", ".join(held + [f"{alone} not compared"] * (alone > 0))
 
 
 def score_tables(sets: dict, columns: int = 7) -> Iterable[str]:
@@ -275,9 +294,11 @@ def cells_table(sets: dict) -> str:
 
 def _parts(cell: dict) -> list[str]:
     """Write which parts of a verdict hold; an older cell has its sentence alone."""
+    names = ("predictions", "factors", "number")
+    if not is_compared(cell):
+        return [WORDS[None]] * len(names)
     held = {"predictions": said_to_hold(cell)} | cell.get("holds", {})
-    words = {True: "holds", False: "does not", None: ""}
-    return [words[held.get(part)] for part in ("predictions", "factors", "number")]
+    return [WORDS[held[part]] if part in held else "" for part in names]
 
 
 def _allowed(cell: dict) -> str:
@@ -306,12 +327,13 @@ def ratings_table(sets: dict) -> str:
 
 
 def trial_table(sets: dict) -> str:
-    """Return the four counts of what verdicts say of predictions, and what calibration says."""
+    """Return the counts of what verdicts say of predictions, and what calibration says."""
     of = counts(sets)
     return table(
         ["predictions", "calibrated", "not calibrated"],
         [["said to hold", of[True, True], of[True, False]],
-         ["not said to hold", of[False, True], of[False, False]]],
+         ["not said to hold", of[False, True], of[False, False]],
+         [WORDS[None], of[None, True], of[None, False]]],
     )  # fmt: skip
 
 
@@ -339,7 +361,8 @@ DAGGER = (
 COUNTED = (
     "Of all fits to ones and zeros but starts (‡): what the verdict says of predictions, and "
     "whether the hidden tenth is calibrated as well as chance allows. A true model would be "
-    "refused by this calibration in 5 % of cases."
+    "refused by this calibration in 5 % of cases. Not compared are fits of which one chain found "
+    'what the others took over ("Not checked").'
 )
 
 
@@ -509,7 +532,7 @@ def section(sets: dict) -> str:
 def page_of(sets: dict) -> str:
     """Return the text of the page of the panel."""
     said = counts(sets)
-    held = said[True, True] + said[True, False]
+    held, refused, alone = (said[word, True] + said[word, False] for word in (True, False, None))
     blocks = [
         "# Which model predicts best?",
         "A tenth of the entries of "
@@ -551,7 +574,8 @@ def page_of(sets: dict) -> str:
         trial_table(sets),
         f"Of {held} fits whose verdict says that predictions hold, {said[True, False]} are "
         "further from the shares of ones than chance allows; of "
-        f"{said[False, True] + said[False, False]} others, {said[False, False]} are.",
+        f"{refused} of which it does not say so, {said[False, False]} are; of {alone} that were "
+        f"not compared, {said[None, False]} are.",
     ]
     if any(sets.get(rated) for rated in RATED):
         blocks += [

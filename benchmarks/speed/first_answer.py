@@ -333,7 +333,7 @@ NOTES = notes(
     ("fa4df0e", f"the first {EARLIER}", "first_answer_larger"),
     ("7d82477", f"{EARLIER}; {SECONDS}", "first_answer_100000_rows"),
     ("532e25f", SECONDS, "first_answer_limit"),
-    ("dad51605", SECONDS, "first_answer_limit_later"),
+    ("adfbb258", SECONDS, "first_answer_limit_later"),
     ("064a79b3", "one core of a machine of 16, of which others worked", "first_answer_usable"),
 )
 
