@@ -372,10 +372,13 @@ def test_a_factor_that_one_of_four_chains_lacks_holds_and_the_run_goes_on():
 
 
 @pytest.mark.parametrize(
-    ("found_by", "status"), [(None, "reliable"), (2, "reliable"), (1, "unchecked")]
+    ("found_by", "status"), [(None, "reliable"), (2, "reliable"), (1, "in part")]
 )
 def test_chains_that_took_over_what_one_had_found_do_not_confirm_it(found_by, status):
-    """Four chains agree where one has found a mode; another run finds it less often."""
+    """Four chains agree where one has found a mode; another run finds it less often.
+
+    Its predictions are held to entries left out, as others are; factors are compared with none.
+    """
     trace = {"log_joint": QUICK}
     judged = of_chains(
         GOOD, 4, 3, np.ones(2), trace, exact=True, found_by=found_by,
@@ -383,12 +386,36 @@ def test_chains_that_took_over_what_one_had_found_do_not_confirm_it(found_by, st
     )  # fmt: skip
     alone = found_by == 1
     assert judged.status == status and judged.figures.converged is not alone
-    assert (judged.predictions.holds, judged.factors.holds) == (not alone, not alone)
+    assert judged.predictions.holds and judged.factors.holds is not alone
     assert ("num_chains=8" in judged.remedy) == alone and bool(judged.factors.holding) is not alone
-    said = "predictions (not compared: one chain found what all have)"
-    assert (said in str(judged)) == alone
-    apart = judged.changed(chains_apart=0.5)
-    assert "chains differ by 0.50" in str(apart)
+    told = judged.changed(chains_apart=0.0, mc_error=0.02, explained=0.6)
+    said = (
+        "Usable in part: predictions hold (to within 0.02; 60 % explained; found by one chain); "
+        "factors not compared: one chain found them for all; their number was given."
+    )
+    assert (told.sentence == said) == alone
+    number = judged.changed(rank=2, rank_probability=0.9).number
+    assert number.holds is not alone and ("not compared" in number.said) == alone
+    for wrong, why in (
+        ({"chains_apart": 0.5}, "chains differ by 0.50"),
+        ({"mc_error": 0.2}, "to within 0.20 only"),
+        ({"rhat_precision": 1.06}, "R-hat 1.06 of the noise"),
+        ({"calibration_error": 0.3, "calibration_by_chance": 0.02}, "probabilities off by 0.30"),
+    ):
+        doubted = judged.changed(**{"chains_apart": 0.01, "mc_error": 0.02} | wrong)
+        assert why in doubted.predictions.said and not doubted.predictions.holds
+        assert doubted.status == ("unreliable" if alone else "in part")
+
+
+def test_one_chain_has_found_nothing_for_others():
+    trace, alone = {"log_joint": QUICK[:1]}, np.full(2, np.nan)
+    found = of_chains(
+        GOOD, 1, 3, alone, trace, exact=True, found_by=1, shared_starts=True, starts=1
+    )
+    assert found.status == "unchecked" and found.figures.found_by is None
+    assert found.factors.said == "factors not compared"
+    # Nor where a fit has the figure.
+    assert found.changed(found_by=1).sentence == found.sentence
 
 
 @pytest.mark.parametrize("family", ["boolean", "ratings"])

@@ -96,8 +96,8 @@ class Figures:
     starts : int
         How many starts of chains differ, of a search that gives some chains the same.
     found_by : int
-        How many chains found by themselves what others took over, where they did: at their starts,
-        or by jumps.
+        How many chains were by themselves as high as the best, which others took over, where they
+        did: at their starts, or by jumps.
     round_trips : int
         Between the ends of a ladder of temperatures, of all chains.
     rank : int
@@ -204,8 +204,19 @@ class Figures:
         return bool(self.shared_starts or self.given_start)
 
     @property
+    def is_found_by_one(self) -> bool:
+        """Whether one chain of several found what the others took over.
+
+        Examples
+        --------
+        >>> [Figures(num_chains=number, found_by=1).is_found_by_one for number in (1, 4)]
+        [False, True]
+        """
+        return self.num_chains != 1 and self.found_by == 1
+
+    @property
     def is_alone(self) -> bool:
-        """Whether nothing is compared: there is one chain, or the others took over what one found.
+        """Whether no factor is compared: there is one chain, or others took over what one found.
 
         Where m of four chains find a solution, four others all miss it with probability 0.28 for
         m = 1, 0.12 for 2 and 0.04 for 3, if any rate was as probable before.

@@ -138,8 +138,8 @@ def of_chains(
 
     Chains with `shared_starts` took over factors of each other before they started; those with a
     `given_start` all started from the solution that a user gave. `starts` is how many of their
-    starts differ, 0 where that was not looked at; `found_by` is how many chains had found by
-    themselves what the others took over, None where they did not.
+    starts differ, 0 where that was not looked at; `found_by` is how many chains were by
+    themselves as high as the best, which the others took over, None where they did not.
     `windows` says how many iterates a draw of each factor matrix averages, of a sampler that
     averages; `window` is the smallest.
     `clamped` is the mean share of coordinates at a bound. The remedy follows from what was `tried`.
@@ -164,7 +164,7 @@ def of_chains(
     }
     if starts:
         figures["starts"] = starts
-    if found_by is not None:
+    if found_by is not None and chains > 1:
         figures["found_by"] = found_by
     if "noise_share" in trace:
         figures["noise_share"] = _of(trace, "noise_share", np.mean)

@@ -89,8 +89,8 @@ def unfinished(figures: Figures) -> str:
 
 
 def alone(figures: Figures) -> str:
-    """Say why nothing is compared, where it is not that there is one chain."""
-    return ": one chain found what all have" if figures.found_by == 1 else ""
+    """Say why factors are not compared, where it is not that there is one chain."""
+    return ": one chain found them for all" if figures.is_found_by_one else ""
 
 
 def mixed(figures: Figures, names: Sequence[str], bounds: Bounds = WIDE) -> bool:

@@ -15,7 +15,6 @@ from bmfjax.verdict.part import (
     Bounds,
     Holds,
     Part,
-    alone,
     mixed,
     slowest,
     unfinished,
@@ -75,9 +74,8 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
         said = f"predictions do not hold{'' if apart else ' yet'} ({_apart(figures)})"
     elif wrong:
         status, remedy, said = Holds.NO, other_model, f"predictions do not hold ({wrong})"
-    elif figures.is_alone:
-        why = f"not compared{alone(figures)}"
-        said = "predictions " + _in_brackets([why, *told])
+    elif figures.num_chains == 1:
+        said = "predictions " + _in_brackets(["not compared", *told])
     else:
         off = misfit(figures, TIGHT)
         if off and too_few(figures.get("calibration_by_chance")):
@@ -86,7 +84,10 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
             nothing_to_mend = not (off or nothing)
         status, remedy = Holds.HOLDS, "" if nothing_to_mend else other_model
         known = [] if math.isnan(within) else [f"to within {max(within, 0.01):.2f}"]
-        said = f"predictions hold {_in_brackets([*known, *told, *filter(None, [off])])}".rstrip()
+        # Entries left out say whether they are right, whoever found them.
+        by = "found by one chain" * figures.is_found_by_one
+        said = f"predictions hold {_in_brackets([*known, *told, *filter(None, [off, by])])}"
+        said = said.rstrip()
     return Predictions(
         status=status,
         said=said,

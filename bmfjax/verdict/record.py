@@ -41,7 +41,7 @@ class Status(StrEnum):
     # Most factors hold, or predictions do and the model explains something; or an approximation has
     # a wrong spread.
     IN_PART = "in part"
-    UNCHECKED = "unchecked"  # one chain, or what one found for all: nothing is compared
+    UNCHECKED = "unchecked"  # one chain, which nothing is compared with
     UNRELIABLE = "unreliable"  # factors do not hold, nor predictions that explain something
 
 
@@ -299,8 +299,8 @@ def status_of(figures: Figures) -> Status:
     """
     if figures.settled is False or figures.planned_warmup is not None:
         return Status.UNRELIABLE
-    # One chain, or one start, agrees with none, and others that took over what it found with it.
-    if math.isnan(figures.get("factors_agreeing")) or figures.is_alone:
+    # One chain, or one start, agrees with none.
+    if math.isnan(figures.get("factors_agreeing")) or figures.num_chains == 1:
         return Status.UNCHECKED
     predictions, factors = of_predictions(figures), of_factors(figures)
     number = of_number(figures)

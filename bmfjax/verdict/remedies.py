@@ -46,7 +46,7 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
     if chains == 1:
         return FOUR_CHAINS
     if figures.is_alone:
-        return f"ask more chains for it, num_chains={2 * chains} (--chains {2 * chains})"
+        return f"ask more chains, num_chains={2 * chains} (--chains {2 * chains})"
     if tried.ended and predictions_agree(figures):
         return UNTIL_ALL
     if tried.particles:
