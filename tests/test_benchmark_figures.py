@@ -49,7 +49,7 @@ NOT_IN_RECORD = {
     "logistic_recall": {"0.398"}, "long_matrix": {"1.01"}, "movielens": {"0.845"},
     "mushroom": {"1.01"}, "ormachine_figures": {"14.9"},
     "ormachine_starts": {"103.2", "103.5", "108.3", "96.4"},
-    "planted_features": {"0.979", "0.992", "95.7", "97.8", "97.9", "98.7"},
+    "planted_features": {"0.979", "0.992", "95.8", "97.8", "97.9", "98.7"},
     "panpal_pull": {"2.16"}, "pmf_calibration": {"89.6"}, "scaling": {"1.05"},
     "thesis_figures": {"4.12"},
 }  # fmt: skip
