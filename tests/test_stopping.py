@@ -35,6 +35,7 @@ from bmfjax.families.boolean import (
     WHOLE_LADDER,
     WHOLE_RANK,
 )
+from bmfjax.families.features import Features
 from bmfjax.infer import ChainRun, geometric_ladder
 from bmfjax.infer import run as driver
 from bmfjax.kernels.numerics import compiling
@@ -583,20 +584,58 @@ def test_without_a_number_of_draws_there_is_a_limit_of_time(few_looks, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "asked", "said"),
     [
-        ({"chains_apart": 0.3}, "predictions do not hold (chains differ by 0.30)"),
-        ({"chains_apart": 0.15}, "predictions hold so far; chains differ by 0.15"),
-        ({"mc_error": 0.07}, "predictions hold so far; to within 0.07"),
-        ({}, "predictions hold so far; R-hat 1.020"),
+        ({"chains_apart": 0.3}, {}, "predictions do not hold (chains differ by 0.30)"),
+        ({"chains_apart": 0.15}, {}, "predictions hold so far; chains differ by 0.15"),
+        ({"mc_error": 0.07}, {}, "predictions hold so far; to within 0.07 only"),
+        ({}, {"mc_error": 0.01}, "predictions hold so far; to within 0.02 only"),
+        ({}, {"until": "usable", "mc_error": 0.01}, "predictions hold so far; to within 0.02 only"),
+        ({"rhat_log_joint": 1.012}, {}, "predictions hold so far; R-hat 1.012"),
+        ({"ess_log_joint": 150.0}, {}, "predictions hold so far; 150 effective draws"),
+        (
+            {"factors_holding": ("1", "2"), "factors_of_most": ("2",), "factors_differing": (),
+             "factors_agreeing": 0.5},
+            {}, "predictions hold so far; factor 2 not in all chains",
+        ),
+        ({"rank": 2, "rhat_rank": 1.03}, {}, "predictions hold so far; R-hat 1.030"),
+        ({"factors_agreeing": 0.5}, {}, "50 % of the factors hold"),
+        # More draws do not compare what one chain found.
+        (
+            {"found_by": 1, "starts": 1, "shared_starts": True, "rhat_product": 1.08}, {},
+            "predictions hold so far, found by one chain; R-hat 1.08",
+        ),
+        (
+            {"num_chains": 1, "rhat_log_joint": 1.02}, {},
+            "one chain is compared with none; R-hat 1.020",
+        ),
     ],
-)
-def test_a_run_whose_parts_hold_waits_for_what_ends_it(more, said):
-    known = {"num_chains": 4, "chains_apart": 0.01, "mc_error": 0.02, "factors_agreeing": 1.0}
-    watch = object.__new__(stopping.Watch)
-    watch.last = stopping.Look(0, verdict.Figures(**known | more, rhat=1.02), False)
-    watch._problem = types.SimpleNamespace(until="all")
-    assert watch.waits_for == said
+)  # fmt: skip
+def test_a_run_whose_parts_hold_waits_for_what_ends_it(more, asked, said):
+    known = {"num_chains": 4, "exact": True, "factors_agreeing": 1.0}
+    known |= {"chains_apart": 0.01, "mc_error": 0.02}
+    watch, figures = object.__new__(stopping.Watch), verdict.Figures(**known | more)
+    watch.last = stopping.Look(0, figures, False)
+    watch._problem = types.SimpleNamespace(**{"until": "all", "mc_error": None} | asked)
+    assert watch.waits_for == said and not verdict.suffices(figures, **asked)
+
+
+def test_looks_know_who_found_what_the_chains_have():
+    """As the verdict does, so that chains of one start end by its bounds."""
+    seen = []
+    for found in (0, 1, 3):
+        family, rng = Toy(0.0), np.random.default_rng(0)
+        family.origin = functools.partial(Features.origin, family)
+        run = types.SimpleNamespace(
+            draws=lambda rng=rng: {
+                "usage": rng.normal(size=(4, 400, 3, 1)), "basis": np.ones((4, 400, 2, 1)),
+            },
+            trace=lambda rng=rng: {"log_joint": rng.normal(size=(4, 420))},
+            thinning=lambda name: 1, num_warmup=20, num_starts=found,
+        )  # fmt: skip
+        figures = stopping.look(asked(family), asked(family).chains(), run).figures
+        seen.append((figures.found_by, figures.starts, figures.is_of_one_start))
+    assert seen == [(None, None, False), (1, 1, True), (3, 3, False)]
 
 
 def test_a_run_says_how_far_it_is_how_long_it_takes_and_what_it_waits_for(

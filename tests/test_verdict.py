@@ -30,6 +30,7 @@ from bmfjax.verdict import (
     factors_differ,
     farther_spread,
     fewest_draws,
+    lacking,
     mixing,
     mixing_of_entries,
     of_chains,
@@ -771,6 +772,64 @@ def test_a_run_may_end_when_its_predictions_hold():
     assert not suffices(apart) and suffices(apart, "predictions")
     assert not suffices(apart, "predictions", 0.01) and suffices(apart, "predictions", 0.03)
     assert not suffices(dataclasses.replace(apart, mc_error=0.06), "predictions")
+
+
+@given(
+    chains_apart=st.sampled_from([0.01, 0.19, 0.21]),
+    mc_error=st.sampled_from([0.02, 0.09, 0.11]),
+    off=st.sampled_from([np.nan, 0.02, 0.06, 0.2]),
+    share=st.sampled_from([1.0, 0.7, 0.4]),
+    rank=st.sampled_from([None, 3]),
+    bounded=st.booleans(),
+    rhat=st.sampled_from([1.005, 1.04, 1.3]),
+    rhat_rank=st.sampled_from([1.0, 1.04, 1.1]),
+    rhat_precision=st.sampled_from([1.0, 1.06]),
+    shared=st.booleans(),
+    found_by=st.sampled_from([None, 1, 2]),
+    exact=st.booleans(),
+)
+def test_a_run_that_is_to_be_usable_ends_where_it_is(
+    chains_apart, mc_error, off, share, rank, bounded, rhat, rhat_rank, rhat_precision, shared,
+    found_by, exact,
+):  # fmt: skip
+    """But for factors that one chain found, which more draws do not compare."""
+    of_most, differing = (("3",) if share == 0.7 else ()), (("3",) if share == 0.4 else ())
+    figures = Figures(
+        num_chains=4, exact=exact, chains_apart=chains_apart, mc_error=mc_error,
+        calibration_error=off, calibration_by_chance=0.02, factors_agreeing=share,
+        factors_holding=("1", "2", "3")[: 3 - len(differing)], factors_of_most=of_most,
+        factors_differing=differing, rank=rank, rank_probability=0.8, rank_bounded=bounded,
+        rhat_rank=rhat_rank, rhat_log_joint=rhat, rhat_product=rhat, ess_product=400.0,
+        rhat_precision=rhat_precision, shared_starts=shared, found_by=found_by,
+    )  # fmt: skip
+    ends = suffices(figures, "usable")
+    if found_by != 1:
+        assert ends is (status_of(figures) in ("usable", "reliable"))
+    else:
+        assert status_of(figures) in ("in part", "unreliable")
+        assert ends is agrees(figures)
+    # Nor do they mend the spread of a sampler.
+    wrong = dataclasses.replace(figures, exact=False, clamped=0.5)
+    assert suffices(wrong, "usable") is ends and status_of(wrong) in ("in part", "unreliable")
+    if until_all := suffices(figures):
+        assert until_all is agrees(figures) is suffices(figures, "predictions")
+    # What they lack is said by the bounds that they are held to.
+    assert bool(lacking(figures, "predictions")) is not suffices(figures, "predictions")
+
+
+def test_chains_that_jumped_are_said_to_have():
+    """They began apart: that some left what they had found is said, and of no start."""
+    for found_by, words in (
+        (1, "by themselves 1 of 4 were as high as the best"), (2, "2 of 4"), (4, ""), (None, ""),
+    ):  # fmt: skip
+        found = of_chains(
+            GOOD, 4, 3, np.ones(2), {"log_joint": QUICK}, exact=True, found_by=found_by
+        )
+        assert ("Chains that disagreed jumped" in str(found)) is bool(words) and words in str(found)
+        assert "before they started" not in str(found) and "start" not in found.sentence
+    shared = dict(found_by=2, starts=2)
+    began = of_chains(GOOD, 4, 3, np.ones(2), {"log_joint": QUICK}, exact=True, **shared)
+    assert "jumped" not in str(began) and "from 2 starts" in str(began)
 
 
 def test_no_factor_is_named_before_the_warm_up_is_over():

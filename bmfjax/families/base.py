@@ -693,6 +693,10 @@ class Family:
         """Return the class of the fit."""
         return Fit._of_model(problem.model.name)
 
+    def origin(self, problem: Problem, chains: Chains, run: ChainRun) -> dict:
+        """Return what `judged` depends on that says who found what the chains have."""
+        return {}
+
     def at_the_end(self, problem: Problem, chains: Chains, run: ChainRun) -> dict:
         """Return what `judged` depends on that is known at the end of a run alone."""
         return {}
@@ -709,7 +713,7 @@ class Family:
             return self.judged(
                 problem, chains, fit._mixing, seen, found.agreement, fit._empty,
                 tried=what_was_tried(problem, chains, run),
-                **self.at_the_end(problem, chains, run),
+                **self.origin(problem, chains, run), **self.at_the_end(problem, chains, run),
             )  # fmt: skip
 
         return make_fit(

@@ -358,7 +358,7 @@ class Features(Family):
     def empty(self, problem, found, seen):
         return _used(found.sites).mean((0, 1)) < 0.5
 
-    def at_the_end(self, problem, chains, run):
+    def origin(self, problem, chains, run):
         found = run.num_starts
         return {"shared_starts": found == 1, "starts": found, "found_by": found or None}
 

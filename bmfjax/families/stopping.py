@@ -86,24 +86,19 @@ class Watch:
         """What the last look found too little, in a few words; until then when the first comes."""
         if self.last is None:
             return f"chains are compared at {self._chains.looks[0]:,}"
-        figures = self.last.figures
+        figures, problem = self.last.figures, self._problem
         parts = verdict.Verdict(figures).parts
-        asked = parts[:1] if self._problem.until == "predictions" else parts
+        # More draws do not compare what one chain found.
+        asked = parts[:1] if problem.until == "predictions" or figures.is_alone else parts
+        if figures.num_chains == 1:
+            so_far, asked = "one chain is compared with none", ()
+        else:
+            so_far = "predictions hold so far" + ", found by one chain" * figures.is_found_by_one
         missing = [part.said for part in asked if not part.holds]
         if missing:
             return missing[0]
         # What holds may be too far from what ends a run; factors are looked at last.
-        return f"predictions hold so far; {self._beyond(figures)}"
-
-    @staticmethod
-    def _beyond(figures: verdict.Figures) -> str:
-        """Say what keeps a run from its end whose parts all hold."""
-        distance, error = figures.get("chains_apart"), figures.get("mc_error")
-        if distance > verdict.TIGHT.apart:
-            return f"chains differ by {distance:.2f}"
-        return (
-            f"to within {error:.2f}" if error > verdict.TIGHT.error else f"R-hat {figures.rhat:.3f}"
-        )
+        return f"{so_far}; {verdict.lacking(figures, problem.until, problem.mc_error)}"
 
 
 def look(problem: Problem, chains: Chains, run: ChainRun) -> Look:
@@ -121,17 +116,16 @@ def look(problem: Problem, chains: Chains, run: ChainRun) -> Look:
     shares = SHARES if problem.num_warmup == AUTO else SHARES[:1]
     candidates = [d for s in shares if (d := int(s * number)) == 0 or number - d >= LEAST_KEPT]
     # Scalars first: they cost little, and most looks end there.
-    early = {
-        d: family.judged(problem, chains, verdict.UNSEEN, after(d)).figures
-        for d in dict.fromkeys(candidates)
-    }
+    judged = functools.partial(_judged, problem, chains, run)
+    early = {d: judged(verdict.UNSEEN, after(d)) for d in dict.fromkeys(candidates)}
     suffices = functools.partial(verdict.suffices, until=problem.until, mc_error=problem.mc_error)
 
     @functools.cache
     def figures(discarded: int) -> verdict.Figures:
         """Return those of few entries where these do not suffice."""
-        few = _by_few_entries(problem, chains, after(discarded))
-        return _by_all(problem, chains, after(discarded)) if suffices(few) else few
+        seen = after(discarded)
+        few = judged(family.mixing(problem, seen.sites, FEW_ENTRIES), seen)
+        return _by_all(problem, chains, run, seen) if suffices(few) else few
 
     for discarded in [d for d, found in early.items() if suffices(found)]:
         if suffices(figures(discarded)):
@@ -149,19 +143,22 @@ def _settled(objective, candidates: list[int], every: int) -> int:
     return candidates[-1]
 
 
-def _by_few_entries(problem: Problem, chains: Chains, seen: KeptDraws) -> verdict.Figures:
-    """Return figures of draws whose factors are in no order."""
-    entries = problem.family.mixing(problem, seen.sites, FEW_ENTRIES)
-    return problem.family.judged(problem, chains, entries, seen).figures
+def _judged(
+    problem: Problem, chains: Chains, run: ChainRun, entries: verdict.Mixing, seen: KeptDraws, *found
+) -> verdict.Figures:  # fmt: skip
+    """Return figures of draws, of which `found` tells how factors agree, and which are empty."""
+    family = problem.family
+    origin = family.origin(problem, chains, run)
+    return family.judged(problem, chains, entries, seen, *found, **origin).figures
 
 
-def _by_all(problem: Problem, chains: Chains, seen: KeptDraws) -> verdict.Figures:
-    """Return the figures that the verdict would have of these draws."""
+def _by_all(problem: Problem, chains: Chains, run: ChainRun, seen: KeptDraws) -> verdict.Figures:
+    """Return the figures that the verdict would have of these draws, but of entries left out."""
     family, found = problem.family, problem.family.ordered(problem, chains, seen)
     entries = family.mixing(problem, found.sites, verdict.NUM_ENTRIES)
-    figures = family.judged(problem, chains, entries, seen, found.agreement).figures
+    figures = _judged(problem, chains, run, entries, seen, found.agreement)
     if not verdict.factors_differ(figures):
         return figures
     # Only now: it takes a search, and where all agree it says nothing.
     empty = family.empty(problem, found, seen)
-    return family.judged(problem, chains, entries, seen, found.agreement, empty).figures
+    return _judged(problem, chains, run, entries, seen, found.agreement, empty)

@@ -179,6 +179,10 @@ class TileFamily(Family):
         """Return the Boolean factors of a matrix that is too large to be formed; else None."""
         raise NotImplementedError
 
+    def origin(self, problem, chains, run):
+        # Chains that began apart, and jumped.
+        return {"found_by": run.num_starts or None}
+
     def empty(self, problem, found, seen):
         binary = self.majority(problem, found, seen)
         if binary is None:
@@ -268,8 +272,8 @@ def tile_fit(
         judged = verdict.of_chains(
             fit._mixing, fit._num_chains, errors, agreement, after_warmup(run, trace),
             exact=is_exact(problem, chains), empty=size[order] == 0,
-            shared_starts=chains.arguments.get("shared_starts", False) or run.num_starts == 1,
-            starts=run.num_starts, found_by=run.num_starts or None,
+            shared_starts=chains.arguments.get("shared_starts", False),
+            **problem.family.origin(problem, chains, run),
             given_start=problem.init is not None,
             windows=chains.arguments.get("windows", {}),
             residual_floor=residual_floor, tried=what_was_tried(problem, chains, run),

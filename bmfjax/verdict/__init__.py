@@ -44,6 +44,7 @@ from bmfjax.verdict.record import (
     Verdict,
     agrees,
     fewest_draws,
+    lacking,
     status_of,
     suffices,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "factors_differ",
     "farther_spread",
     "fewest_draws",
+    "lacking",
     "mixing",
     "mixing_of_entries",
     "mixing_of_starts",

@@ -125,14 +125,28 @@ def factors_mixed(figures: Figures, bounds: Bounds = WIDE) -> bool:
     """
     if figures.agreement_counts is False:
         return True
-    name = _looked_at(figures)
+    by_themselves = figures.factors_of_most or not (figures.rank is None or number_agrees(figures))
+    if bounds == WIDE and by_themselves:
+        return True
+    return mixed(figures, [_looked_at(figures)], _asked_of_draws(figures, bounds))
+
+
+def _asked_of_draws(figures: Figures, bounds: Bounds) -> Bounds:
+    """Return the bounds of what must have mixed, where those of all parts are given."""
     if bounds == WIDE:
-        if figures.factors_of_most or not (figures.rank is None or number_agrees(figures)):
-            return True
-        bounds = SLOW
-    elif name == "product":
-        bounds = bounds._replace(rhat=RHAT_USABLE, ess=SLOW.ess)
-    return mixed(figures, [name], bounds)
+        return SLOW
+    if _looked_at(figures) == "product":
+        return bounds._replace(rhat=RHAT_USABLE, ess=SLOW.ess)
+    return bounds
+
+
+def difference(figures: Figures, bounds: Bounds = WIDE) -> str:
+    """Say what keeps factors from agreeing within these bounds."""
+    if not factors_differ(figures, bounds):
+        return slowest(figures, [_looked_at(figures)], _asked_of_draws(figures, bounds))
+    if figures.factors_of_most and not figures.factors_differing:
+        return f"{listed(figures.factors_of_most, 'not')} in all chains"
+    return _told(figures)
 
 
 def _looked_at(figures: Figures) -> str:

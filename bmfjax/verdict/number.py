@@ -47,7 +47,7 @@ def of_number(figures: Figures, remedy: str = "", allow_more: str = "") -> Numbe
     elif figures.is_alone:
         said = f"their number, {figures.rank}, not compared"
     elif not number_agrees(figures):
-        said = f"their number does not hold yet ({_apart(figures)})"
+        said = f"their number does not hold yet ({disagreement(figures)})"
     else:
         status, remedy = Holds.HOLDS, ""
         said = f"their number is {figures.rank} with probability {known['probability']:.2f}"
@@ -59,5 +59,8 @@ def number_agrees(figures: Figures, bounds: Bounds = WIDE) -> bool:
     return mixed(figures, ["rank"], bounds) and figures.rank_agreeing in (None, 1.0)
 
 
-def _apart(figures: Figures) -> str:
-    return "starts disagree" if mixed(figures, ["rank"]) else slowest(figures, ["rank"])
+def disagreement(figures: Figures, bounds: Bounds = WIDE) -> str:
+    """Say what keeps chains, or starts, from agreeing about the number within these bounds."""
+    if mixed(figures, ["rank"], bounds):
+        return "starts disagree"
+    return slowest(figures, ["rank"], bounds)

@@ -132,7 +132,8 @@ def slowest(figures: Figures, names: Sequence[str], bounds: Bounds = WIDE) -> st
     if rhats[worst] > bounds.rhat:
         if math.isinf(rhats[worst]):
             return f"chains are stuck{_named(worst, 'in')}"
-        return f"R-hat {rhats[worst]:.2f}{_named(worst)}"
+        digits = 2 if bounds.rhat > RHAT_GOOD else 3
+        return f"R-hat {rhats[worst]:.{digits}f}{_named(worst)}"
     sizes = {name: size for name in names if not math.isnan(size := _of(figures, "ess", name))}
     fewest = min(sizes, key=sizes.get)
     return f"{sizes[fewest]:.0f} effective draws{_named(fewest)}"

@@ -69,9 +69,9 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
     status = Holds.NOT_YET
     if figures.num_chains != 1 and not predictions_agree(figures):
         # What chains say that have not come together is not what the model says.
-        apart = _are_apart(figures) and not unfinished(figures)
-        status = Holds.NO if apart else status
-        said = f"predictions do not hold{'' if apart else ' yet'} ({_apart(figures)})"
+        differ = _are_apart(figures) and not unfinished(figures)
+        status = Holds.NO if differ else status
+        said = f"predictions do not hold{'' if differ else ' yet'} ({apart(figures)})"
     elif wrong:
         status, remedy, said = Holds.NO, other_model, f"predictions do not hold ({wrong})"
     elif figures.num_chains == 1:
@@ -186,18 +186,18 @@ def _are_apart(figures: Figures) -> bool:
     return figures.get("chains_apart") > WIDE.apart
 
 
-def _apart(figures: Figures) -> str:
-    """Say what keeps predictions from holding."""
+def apart(figures: Figures, bounds: Bounds = WIDE) -> str:
+    """Say what keeps predictions from agreeing within these bounds."""
     if why := unfinished(figures):
         return why
-    if _are_apart(figures):
+    if figures.get("chains_apart") > bounds.apart:
         return f"chains differ by {figures.chains_apart:.2f}"
-    if figures.get("mc_error") > WIDE.error:
+    if figures.get("mc_error") > bounds.error:
         # Upwards: what is just too much should not read like what is asked for.
-        return f"to within {math.ceil(100 * figures.mc_error) / 100:.2f} only"
-    if figures.chains_apart is None and not mixed(figures, ["product"]):
-        return slowest(figures, ["product"])
-    return slowest(figures, _scalars(figures))
+        return f"to within {math.ceil(round(100 * figures.mc_error, 6)) / 100:.2f} only"
+    if figures.chains_apart is None and not mixed(figures, ["product"], bounds):
+        return slowest(figures, ["product"], bounds)
+    return slowest(figures, _scalars(figures), bounds)
 
 
 def _in_brackets(parts) -> str:

@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 
 from bmfjax.specs.run import UNTIL
-from bmfjax.verdict.factors import Factors, factors_agree, of_factors
+from bmfjax.verdict.factors import Factors, difference, factors_agree, of_factors
 from bmfjax.verdict.figures import Figures
-from bmfjax.verdict.number import Number, number_agrees, of_number
+from bmfjax.verdict.number import Number, disagreement, number_agrees, of_number
 from bmfjax.verdict.part import TIGHT, WIDE, Bounds, Holds, Part
 from bmfjax.verdict.predictions import (
     Predictions,
+    apart,
     explains,
     misfit,
     of_predictions,
@@ -267,7 +268,9 @@ def suffices(figures: Figures, until: str = UNTIL[0], mc_error: float | None = N
     They agree within the bounds that "reliable" asks for, of which R-hat is that of "usable" where
     no more can be reached: the sampler is not exact, or chains are of one start; `until`
     "predictions" about these alone, and `until` "usable" within the wide bounds by which each part
-    holds. Predictions are as exact as `mc_error`, where it is given.
+    holds: these figures must be those of a fit whose parts hold, but for factors that one chain
+    found. Of chains that lack a factor, which are in modes of their own, no R-hat of the log joint
+    density is asked for there. Predictions are as exact as `mc_error`, where it is given.
 
     Examples
     --------
@@ -279,13 +282,42 @@ def suffices(figures: Figures, until: str = UNTIL[0], mc_error: float | None = N
     >>> suffices(rough), suffices(rough, "usable")
     (False, True)
     """
-    if mc_error is not None and figures.get("mc_error") > mc_error:
-        return False
-    if until == UNTIL[2]:
-        return agrees(figures)
-    best = figures.exact and not figures.is_of_one_start
-    bounds = TIGHT if best else TIGHT._replace(rhat=WIDE.rhat)
-    return (predictions_agree if until == UNTIL[1] else agrees)(figures, bounds)
+    return not lacking(figures, until, mc_error)
+
+
+def lacking(figures: Figures, until: str = UNTIL[0], mc_error: float | None = None) -> str:
+    """Say what keeps draws with these figures from sufficing; the arguments are of `suffices`.
+
+    Examples
+    --------
+    >>> known = dict(chains_apart=0.01, mc_error=0.03, rhat_log_joint=1.02, factors_agreeing=1.0)
+    >>> figures = Figures(num_chains=4, exact=True, **known)
+    >>> lacking(figures), lacking(figures, mc_error=0.02), lacking(figures, "usable")
+    ('R-hat 1.020', 'to within 0.03 only', '')
+    """
+    bounds = WIDE
+    if until != UNTIL[2]:
+        best = figures.exact and not figures.is_of_one_start
+        bounds = TIGHT if best else TIGHT._replace(rhat=WIDE.rhat)
+    exact = bounds if mc_error is None else bounds._replace(error=min(mc_error, bounds.error))
+    if not predictions_agree(figures, exact):
+        return apart(figures, exact)
+    if until == UNTIL[1]:
+        return ""
+    if not factors_agree(figures, bounds):
+        return difference(figures, bounds)
+    if not number_agrees(figures, bounds):
+        return disagreement(figures, bounds)
+    # Factors that are not compared more draws do not compare.
+    if until != UNTIL[2] or figures.is_alone:
+        return ""
+    return next((part.said for part in _counted(figures) if not part.holds), "")
+
+
+def _counted(figures: Figures) -> list[Part]:
+    """Return the parts that the status of a fit depends on."""
+    factors, number = of_factors(figures), of_number(figures)
+    return [of_predictions(figures)] + [factors] * factors.counts + [number] * (not number.given)
 
 
 def status_of(figures: Figures) -> Status:
@@ -303,10 +335,8 @@ def status_of(figures: Figures) -> Status:
     if math.isnan(figures.get("factors_agreeing")) or figures.num_chains == 1:
         return Status.UNCHECKED
     predictions, factors = of_predictions(figures), of_factors(figures)
-    number = of_number(figures)
-    found = [predictions] + [factors] * factors.counts + [number] * (not number.given)
     nothing = explains(figures) == "nothing"
-    if nothing or not all(part.holds for part in found):
+    if nothing or not all(part.holds for part in _counted(figures)):
         # A number that is right says nothing where nothing else is, and nor do predictions that
         # are those of a model without factors.
         most = figures.factors_agreeing > 0.5
