@@ -318,6 +318,8 @@ def test_later_stages_of_small_matrices_go_on_from_those_before():
     run.trace = lambda: {"log_joint": np.full((2, run.num_warmup + 40), -5.0)}
     hotter = jumping.next_stage(run)
     assert run.num_starts == hotter.num_starts == 1
+    # Who found what is told, and not that chains began alike.
+    assert request.family.origin(request, jumping, run) == {"found_by": 1}
     assert hotter.trace[-4:] == (*OBSERVED, "population_accepted") and not hotter.next_stage
     options = later_options(request)[1]
     assert options["num_anneal"] + options["num_adapt"] == STAGE_WARMUP * request.rank

@@ -144,7 +144,8 @@ def _settled(objective, candidates: list[int], every: int) -> int:
 
 
 def _judged(
-    problem: Problem, chains: Chains, run: ChainRun, entries: verdict.Mixing, seen: KeptDraws, *found
+    problem: Problem, chains: Chains, run: ChainRun, entries: verdict.Mixing, seen: KeptDraws,
+    *found,
 ) -> verdict.Figures:  # fmt: skip
     """Return figures of draws, of which `found` tells how factors agree, and which are empty."""
     family = problem.family
