@@ -131,6 +131,19 @@ def factors_mixed(figures: Figures, bounds: Bounds = WIDE) -> bool:
     return mixed(figures, [_looked_at(figures)], _asked_of_draws(figures, bounds))
 
 
+def unmixed(figures: Figures) -> str:
+    """Say what of factors has not mixed even slowly, in whatever modes chains are; else nothing.
+
+    Examples
+    --------
+    >>> unmixed(Figures(rhat_log_joint=1.45, factors_of_most=("2",)))
+    'R-hat 1.45'
+    """
+    if figures.agreement_counts is False or mixed(figures, [_looked_at(figures)], SLOW):
+        return ""
+    return slowest(figures, [_looked_at(figures)], SLOW)
+
+
 def _asked_of_draws(figures: Figures, bounds: Bounds) -> Bounds:
     """Return the bounds of what must have mixed, where those of all parts are given."""
     if bounds == WIDE:

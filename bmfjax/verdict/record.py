@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bmfjax.specs.run import UNTIL
-from bmfjax.verdict.factors import Factors, difference, factors_agree, of_factors
+from bmfjax.verdict.factors import Factors, difference, factors_agree, of_factors, unmixed
 from bmfjax.verdict.figures import Figures
 from bmfjax.verdict.number import Number, disagreement, number_agrees, of_number
 from bmfjax.verdict.part import TIGHT, WIDE, Bounds, Holds, Part
@@ -269,8 +269,8 @@ def suffices(figures: Figures, until: str = UNTIL[0], mc_error: float | None = N
     no more can be reached: the sampler is not exact, or chains are of one start; `until`
     "predictions" about these alone, and `until` "usable" within the wide bounds by which each part
     holds: these figures must be those of a fit whose parts hold, but for factors that one chain
-    found. Of chains that lack a factor, which are in modes of their own, no R-hat of the log joint
-    density is asked for there. Predictions are as exact as `mc_error`, where it is given.
+    found. The R-hat of what factors rest on is at most 1.2 there, also where chains are in modes of
+    their own. Predictions are as exact as `mc_error`, where it is given.
 
     Examples
     --------
@@ -308,8 +308,13 @@ def lacking(figures: Figures, until: str = UNTIL[0], mc_error: float | None = No
         return difference(figures, bounds)
     if not number_agrees(figures, bounds):
         return disagreement(figures, bounds)
+    if until != UNTIL[2]:
+        return ""
+    # A run that ends early has mixed, if slowly, also where its chains are in modes of their own.
+    if why := unmixed(figures):
+        return why
     # Factors that are not compared more draws do not compare.
-    if until != UNTIL[2] or figures.is_alone:
+    if figures.is_alone:
         return ""
     return next((part.said for part in _counted(figures) if not part.holds), "")
 
