@@ -18,7 +18,7 @@ class Counted:
 
     num_chains, num_warmup, num_samples, num_steps = 2, 0, CHUNKS * STEPS, CHUNKS * STEPS
     earlier_steps, writes, timed_out, cramped, is_enough = 0, True, False, False, False
-    stood = False
+    stood = is_kept = False
     compile_seconds, num_starts = 0.0, 0
 
     def __init__(self, between=lambda run: None):
@@ -72,9 +72,11 @@ class CountedChains(Chains):
 
 
 def asked(seed, between=None):
+    kind = types.SimpleNamespace(name="counted")
     request = types.SimpleNamespace(
-        mesh=None, is_auto=False, grows=False, data=DATA, check=None, chain_numbers=None
-    )
+        mesh=None, is_auto=False, grows=False, data=DATA, check=None, chain_numbers=None,
+        model=kind, sampler=kind,
+    )  # fmt: skip
     chains = CountedChains(None, None, {"seed": seed})
     if between is not None:
         chains.between = between

@@ -123,7 +123,7 @@ def sampled(
             while not over:
                 stage, over = _sample(stage, store, clock, patient)
             run = stage.run
-            if run.is_complete and like and not (resume or run.earlier_steps):
+            if like and run.is_complete and not (resume or run.earlier_steps):
                 draws = run.seconds - starts - run.compile_seconds
                 remember(like, {"starts": starts, "draws": draws})
             yield stage._replace(is_stored=_is_stored(store))
