@@ -1207,7 +1207,8 @@ def _end(result, missing, output, again, required=None) -> int:
     if warmup is not None and result.figures.num_warmup < warmup:
         reached = f"{result.figures.num_warmup:,} of {warmup:,} steps of warm-up"
     if result._is_variational:
-        reached = f"{result.figures.steps:,} steps of optimisation"
+        steps = result.figures.steps
+        reached = f"{steps:,} step{'s' * (steps != 1)} of optimisation"
     why = "the time was up (--max-time)" if timed_out else "interrupted"
     more = f"; to continue: {again}" if again else ""
     how_far = f"after {reached}; the results in {output} are from these"
@@ -1224,10 +1225,10 @@ def _sampled(result) -> str:
     chains, figures = result._num_chains, result.figures
     if result.verdict.is_of_starts:
         return f"{chains} start{'s' * (chains > 1)}, and no draws"
-    kept = figures.thinning
+    kept, drawn, steps = figures.thinning, figures.num_draws, figures.num_warmup
     return (
-        f"{chains} chain{'s' * (chains > 1)} of {figures.num_draws:,} draws after "
-        f"{figures.num_warmup:,} steps of warm-up"
+        f"{chains} chain{'s' * (chains > 1)} of {drawn:,} draw{'s' * (drawn != 1)} after "
+        f"{steps:,} step{'s' * (steps != 1)} of warm-up"
         f"{f'; one draw in {kept:,} was kept' * (kept > 1)}"
     )
 

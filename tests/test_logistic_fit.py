@@ -234,6 +234,8 @@ def test_without_time_for_a_step_there_is_a_result_of_the_starts(made, tmp_path)
     # Nothing was drawn, and no probability is the model's.
     with pytest.raises(InputError, match="before the sampler drew"):
         part.plot.calibration()
+    with pytest.raises(InputError, match="no draws to check"):
+        part.check()
 
 
 def test_a_given_start_is_where_all_begin(made):

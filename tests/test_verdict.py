@@ -825,7 +825,10 @@ def test_no_factor_is_named_before_the_warm_up_is_over():
     )  # fmt: skip
     factors = Verdict(early).factors
     assert (factors.status, factors.holding, factors.differing) == ("not yet", (), ())
-    assert Verdict(dataclasses.replace(early, planned_warmup=None)).factors.holding == ("1",)
+    # Nor do chains that are nowhere yet have modes to print.
+    assert not early.chains_differ
+    later = dataclasses.replace(early, planned_warmup=None)
+    assert Verdict(later).factors.holding == ("1",) and later.chains_differ
 
 
 @pytest.mark.parametrize(

@@ -233,9 +233,20 @@ def _columns(fit, k, order, share, inside, others) -> tuple[list[Bar], list[Bar]
     ]
     # A click for a column or two would cost more room than it saves.
     first = len(bars) if len(bars) <= FIRST_COLUMNS + 2 else FIRST_COLUMNS
-    left_out = fit.data.num_columns - len(bars)
-    text = f"{left_out:,} columns {others} are not listed." if left_out else ""
-    return bars[:first], bars[first:], text
+    return bars[:first], bars[first:], lines_left_out(fit.data.num_columns - len(bars), others)
+
+
+def lines_left_out(number: int, which: str) -> str:
+    """Say how many columns are not listed, and which these are; nothing where all are.
+
+    Examples
+    --------
+    >>> lines_left_out(1, "with lower means"), lines_left_out(0, "with lower means")
+    ('1 column with lower means is not listed.', '')
+    """
+    if number == 1:
+        return f"1 column {which} is not listed."
+    return f"{number:,} columns {which} are not listed." if number else ""
 
 
 def _names(fit, heading, rows, more: int = 0) -> list[Names]:

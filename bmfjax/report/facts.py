@@ -70,10 +70,11 @@ def draws(fit) -> Iterator[Fact]:
     if fit.verdict.is_of_starts:
         yield Fact("Starts", f"{fit._num_chains}", "of chains that drew nothing")
         return
+    steps = int(fit.figures.num_warmup)
     yield Fact(
         "Draws",
         f"{fit._num_chains} x {int(fit.figures.num_draws):,}",
-        f"chains x draws after {int(fit.figures.num_warmup):,} warm-up steps{_earlier(fit)}; "
+        f"chains x draws after {steps:,} warm-up step{'s' * (steps != 1)}{_earlier(fit)}; "
         f"{kept} a chain are kept",
     )
 
@@ -105,10 +106,11 @@ def _earlier(fit) -> str:
 
 def starts(fit) -> Iterator[Fact]:
     """Say how many starts an optimisation had."""
+    steps = int(fit.figures.steps)
     yield Fact(
         "Starts",
         f"{fit._num_chains}",
-        f"the longest took {int(fit.figures.steps):,} steps of optimisation (at most "
+        f"the longest took {steps:,} step{'s' * (steps != 1)} of optimisation (at most "
         f"{int(fit.figures.num_warmup):,}); {fit.usage_draws.shape[1]:,} draws of each result "
         "are kept",
     )

@@ -16,6 +16,7 @@ from bmfjax.report.factors import (
     Card,
     Names,
     label_shares,
+    lines_left_out,
     trust_of_line,
 )
 from bmfjax.report.section import Section, section, template
@@ -51,7 +52,7 @@ def common(fit) -> Section:
         [],
         bars[:FIRST_COLUMNS],
         bars[FIRST_COLUMNS:],
-        f"{left_out:,} columns with lower chances are not listed." if left_out else "",
+        lines_left_out(left_out, "with lower chances"),
         _busy_rows(fit),
         heading="All rows",
     )
@@ -107,7 +108,7 @@ def feature_card(fit, line, k: int) -> Card:
         ],
         bars[:first],
         bars[first:],
-        f"{left_out:,} columns on which it has less effect are not listed." if left_out else "",
+        lines_left_out(left_out, "on which it has less effect"),
         _members(fit, found.members[:, k]),
         *trust_of_line(line, fit._num_chains),
     )

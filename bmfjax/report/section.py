@@ -52,11 +52,11 @@ def _stopped_sampling(fit) -> str:
     if fit.verdict.is_of_starts:
         return "The time was up before the sampler drew; this page shows where chains began."
     planned = fit.settings["num_samples"]
-    of = "" if planned == "auto" else f" of {int(planned):,}"
-    return (
-        f"The run was stopped after {int(fit.figures.num_draws):,}{of} draws a chain; this page "
-        "shows what was drawn."
-    )
+    drawn = int(fit.figures.num_draws)
+    reached = f"{drawn:,} draw{'s' * (drawn != 1)}"
+    if planned != "auto":
+        reached = f"{drawn:,} of {int(planned):,} draws"
+    return f"The run was stopped after {reached} a chain; this page shows what was drawn."
 
 
 @dataclass(frozen=True)

@@ -511,7 +511,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         Raises
         ------
         InputError
-            With fewer than two observed entries.
+            With fewer than two observed entries, or where the time was up before the sampler drew.
 
         Examples
         --------
@@ -523,6 +523,11 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         >>> fit.check().explains
         False
         """
+        if self.verdict.is_of_starts:
+            raise InputError(
+                "the time was up before the sampler drew, so that there are no draws to check; "
+                "give it more, max_time=SECONDS"
+            )
         if (max_entries, seed) == (MAX_SCORED, 0):
             return self._model_check
         other = self._other_model

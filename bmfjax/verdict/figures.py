@@ -230,8 +230,11 @@ class Figures:
 
     @property
     def chains_differ(self) -> bool:
-        """Whether chains differ in what they say, so that there may be modes to look at."""
-        return not self.converged or bool(self.factors_of_most)
+        """Whether chains differ in what they say, so that there may be modes to look at.
+
+        Chains whose warm-up was cut short, or that drew too little, are in no mode yet.
+        """
+        return self.planned_warmup is None and (not self.converged or bool(self.factors_of_most))
 
     def get(self, name: str) -> float:
         """Return a figure by its name, NaN where the fit does not have it."""
