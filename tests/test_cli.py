@@ -457,6 +457,7 @@ def test_killed_terminated_and_interrupted_it_ends_with_the_draws_of_an_unbroken
     drawn = partial.figures.num_draws
     assert f"{drawn:,} of 600 draws a chain" in error
     assert 4 <= drawn < 600 and partial.figures.complete is False
+    assert f"The run was interrupted after {drawn:,} of 600 draws a chain." in str(partial.verdict)
     assert partial.usage_draws.shape[1] >= min(drawn, 125)
     trace = unbroken.trace["log_joint"][:, : 50 + drawn]
     np.testing.assert_array_equal(partial.trace["log_joint"], trace)

@@ -40,9 +40,10 @@ from bmfjax.verdict import (
     status_of,
     suffices,
     with_fit,
+    with_interruption,
     with_short_warmup,
 )
-from bmfjax.verdict.remedies import remedy_of_chains
+from bmfjax.verdict.remedies import GO_ON, RESUME, remedy_of_chains
 from tests import small_fits
 from tests.test_cells import fit_of
 
@@ -848,6 +849,19 @@ def test_the_verdict_says_where_the_time_was_up(taken, planned, drawn, note, sai
     # Of what did not draw there is nothing to resume.
     assert ("--resume" in str(found)) is (taken + drawn > 0)
     assert ("--overwrite" in str(found)) is (taken + drawn == 0)
+
+
+def test_an_interrupted_run_says_so_and_how_it_goes_on():
+    """Also where all parts hold; and it was not the time that was up."""
+    good = with_interruption(Verdict(GOOD_FIGURES, ("one",)), "90 of 600 draws")
+    assert good.notes == ("the run was interrupted after 90 of 600 draws", "one")
+    assert good.status == "reliable" and good.remedy == GO_ON
+    apart = dataclasses.replace(GOOD_FIGURES, rhat_log_joint=1.5, converged=False)
+    for remedy, left in ((RESUME, GO_ON), ("take more draws", "take more draws")):
+        found = with_interruption(Verdict(apart, remedies={"chains": remedy}), "90 draws")
+        assert found.remedy == left
+    stored = {"judged": good.stored(), "scalars": GOOD_FIGURES.known()}
+    assert Verdict.of_stored(json.loads(json.dumps(stored))) == good
 
 
 @pytest.mark.parametrize(("empty", "said"), [(0, "allow more factors (rank, --rank)"), (1, "")])

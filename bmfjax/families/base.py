@@ -1010,6 +1010,8 @@ def make_fit(
     if run.stood or run.num_warmup < run.planned_warmup:
         drawn = run.num_draws - run.stood
         judged = verdict.with_short_warmup(judged, run.planned_warmup, drawn)
+    if not (run.is_complete or run.timed_out):
+        judged = verdict.with_interruption(judged, how_far(chains, run))
     if fit._can_be_checked:
         # What was hidden says it without an estimate, if there is enough of it.
         found, hidden = fit._left_out.figures, problem.held_out
@@ -1020,6 +1022,16 @@ def make_fit(
         bound, most = int(problem.rank), min(problem.data.shape)
         judged = verdict.with_bound(judged, fit._rank_draws, bound, most, cramped=run.cramped)
     return fit._judged(judged)
+
+
+def how_far(chains: Chains, run: ChainRun) -> str:
+    """Say how far a run has come: "90 of 600 draws a chain"."""
+    if chains.reached is not None:
+        return chains.reached(run)
+    if run.steps_done < run.num_warmup:
+        return f"{run.steps_done:,} of {run.num_warmup:,} steps of warm-up"
+    of = "" if chains.looks else f" of {run.num_samples:,}"
+    return f"{run.num_draws:,}{of} {chains.counted}"
 
 
 def data_figures(fit: Fit) -> dict:

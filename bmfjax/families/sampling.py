@@ -19,7 +19,7 @@ import numpy as np
 from bmfjax.clock import Clock, running_clock
 from bmfjax.data import InputError
 from bmfjax.data.io.files import reason
-from bmfjax.families.base import Chains, Problem, versions_in_use
+from bmfjax.families.base import Chains, Problem, how_far, versions_in_use
 from bmfjax.families.stopping import Watch
 from bmfjax.infer import ChainRun
 from bmfjax.infer.checkpoint import Checkpoint, identity_in
@@ -476,13 +476,8 @@ def _is_stored(store) -> bool:
 
 def _so_far(stage, store) -> str:
     """Say how far a stage has come, and where that is kept."""
-    chains, run = stage.chains, stage.run
-    of = "" if chains.looks else f" of {run.num_samples:,}"
-    text = f"after {run.num_draws:,}{of} {chains.counted}"
-    if chains.reached is not None:
-        text = f"after {chains.reached(run)}"
-    elif run.steps_done < run.num_warmup:
-        text = f"after {run.steps_done:,} of {run.num_warmup:,} steps of warm-up"
+    run = stage.run
+    text = f"after {how_far(stage.chains, run)}"
     if store is None or store.steps_done is None:
         return text
     if (store.earlier, store.steps_done) != (stage.earlier, run.steps_done):

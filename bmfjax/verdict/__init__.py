@@ -24,6 +24,7 @@ from bmfjax.verdict.judging import (
     rank_text,
     with_bound,
     with_fit,
+    with_interruption,
     with_short_warmup,
 )
 from bmfjax.verdict.number import Number
@@ -93,5 +94,6 @@ __all__ = [
     "suffices",
     "with_bound",
     "with_fit",
+    "with_interruption",
     "with_short_warmup",
 ]

@@ -26,6 +26,7 @@ from bmfjax.verdict.record import Verdict, agrees, has_wrong_spread
 from bmfjax.verdict.remedies import (
     AGAIN,
     FOUR_CHAINS,
+    GO_ON,
     RESUME,
     UNKNOWN,
     Tried,
@@ -78,7 +79,7 @@ def with_bound(judged: Verdict, drawn, bound: int, most: int, *, cramped: bool =
     return dataclasses.replace(found, remedies={**judged.remedies, "number": remedy})
 
 
-# ---- a warm-up that was cut short ----------------------------------------------------------------
+# ---- a run that was stopped ----------------------------------------------------------------------
 
 
 def with_short_warmup(judged: Verdict, planned: int, drawn: int) -> Verdict:
@@ -107,6 +108,21 @@ def with_short_warmup(judged: Verdict, planned: int, drawn: int) -> Verdict:
     return dataclasses.replace(
         found, notes=(why,), remedies={"chains": AGAIN if is_start else RESUME}
     )
+
+
+def with_interruption(judged: Verdict, reached: str) -> Verdict:
+    """Say in a verdict that somebody interrupted the run, and how far it was then.
+
+    Examples
+    --------
+    >>> with_interruption(Verdict(Figures(num_chains=4)), "90 draws a chain").notes
+    ('the run was interrupted after 90 draws a chain',)
+    """
+    remedies = {**judged.remedies, "stopped": GO_ON}
+    if remedies.get("chains") == RESUME:  # it was not the time that was up
+        remedies["chains"] = GO_ON
+    notes = (f"the run was interrupted after {reached}", *judged.notes)
+    return dataclasses.replace(judged, notes=notes, remedies=remedies)
 
 
 def _mode(drawn) -> int:

@@ -71,8 +71,9 @@ class Verdict:
     notes : tuple of str
         What qualifies the result whatever the chains do.
     remedies : mapping
-        What to try where chains disagree (`chains`), where the model does not fit (`model`), and
-        where more factors may be there (`number`).
+        What to try where chains disagree (`chains`), where the model does not fit (`model`),
+        where more factors may be there (`number`), and where somebody interrupted the run and all
+        parts hold (`stopped`).
     scope : str
         What the verdict is of, where it is not of the whole fit.
 
@@ -157,6 +158,7 @@ class Verdict:
     def remedy(self) -> str:
         """What to try next; empty where nothing is wrong."""
         found = [part.remedy for part in self.parts if part.remedy]
+        found = found or [self.remedies.get("stopped", "")]
         # What begins alike is one thing to do, such as to give more time.
         first = {remedy.split(",")[0]: remedy for remedy in reversed(found)}
         return "; and ".join(remedy for remedy in dict.fromkeys(found) if remedy in first.values())

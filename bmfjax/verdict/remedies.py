@@ -89,6 +89,11 @@ RESUME = (
     "give it more time, max_time=SECONDS; with checkpoint= also resume=True (--resume --max-time "
     "SECONDS)"
 )
+#: Whoever interrupted a run lets it go on so, whatever its chains say.
+GO_ON = (
+    "let it go on, by the same checkpoint= and resume=True (--resume); without a checkpoint fit "
+    "again"
+)
 
 
 def _where_large(tried) -> str:
