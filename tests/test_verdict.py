@@ -736,6 +736,14 @@ def test_a_misfit_is_said_first():
     )
     assert str(nothing).endswith("Next, fit with model='features'.")
     assert nothing.predictions.holds and nothing.factors.holds
+    # What is 0 % in words is nothing, however surely it is more than zero.
+    hardly = {"explained": 0.004, "explained_error": 0.001}
+    assert nothing.changed(explained=0.006, explained_error=0.001).status == "reliable"
+    assert str(nothing.changed(**hardly)).startswith(
+        "The model explains nothing (0 %, ± less than 1 %). Usable in part: "
+    )
+    none = nothing.changed(**hardly, factors_holding=(), factors_differing=())
+    assert none.factors.said == "no factor is there" and none.status == "unreliable"
     worse = nothing.changed(explained=-0.03, explained_error=0.011)
     assert worse.predictions.said == "predictions do not hold (worse than without factors)"
     few = Verdict(dataclasses.replace(good, explained=0.2, explained_error=0.15))

@@ -78,6 +78,8 @@ MOST_LEFT = 1e4
 TOTALS = "totals of rows and columns"
 #: Bound for a line of one entry, whose effect is that entry.
 MOST_LEVERAGE = 0.9
+#: Less than this share is 0 %.
+LEAST_EXPLAINED = 0.005
 #: Prior entries of a column, spread over its values: Jeffreys' for two.
 PRIOR = 1.0
 
@@ -128,8 +130,8 @@ class LeftOut:
 
     @property
     def explains(self) -> bool:
-        """Whether more is explained than by chance: two standard errors above nothing."""
-        return self.explained > 2.0 * self.explained_error
+        """Whether more is explained than by chance, two standard errors, and than 0 % in words."""
+        return self.explained > max(2.0 * self.explained_error, LEAST_EXPLAINED)
 
     @property
     def is_calibrated(self) -> bool:

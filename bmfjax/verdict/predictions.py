@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from bmfjax.diagnostics.leave_one_out import percent
-from bmfjax.posterior.model_check import is_calibrated, too_few
+from bmfjax.posterior.model_check import LEAST_EXPLAINED, is_calibrated, too_few
 from bmfjax.verdict.figures import NAN, Figures
 from bmfjax.verdict.part import (
     SCALARS,
@@ -148,13 +148,17 @@ def misfit(figures: Figures, bounds: Bounds = WIDE) -> str:
 def explains(figures: Figures) -> str:
     """Say how much is explained, where it is "nothing" or "little"; and that is sure.
 
+    Less than half a per cent is nothing, however surely it is more than zero.
+
     Examples
     --------
+    >>> explains(Figures(explained=0.004, explained_error=0.001))
+    'nothing'
     >>> [explains(Figures(explained=0.02, explained_error=e)) for e in (0.005, 0.015, 0.1)]
     ['little', 'nothing', '']
     """
     share, error = figures.get("explained"), figures.get("explained_error")
-    if share <= 2.0 * error:
+    if share <= 2.0 * error or share < LEAST_EXPLAINED:
         return "nothing" if share <= 0.0 or share + 2.0 * error < UNSURE else ""
     return "little" if share < LITTLE else ""
 
