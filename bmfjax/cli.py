@@ -583,6 +583,7 @@ def _choose_model(options, data) -> None:
     from bmfjax.comparison.ranks import read_ranks
     from bmfjax.families import default_of
     from bmfjax.infer.checkpoint import identity_in
+    from bmfjax.specs import OrMachine
     from bmfjax.store import CHECKPOINT
 
     rank, most, before = getattr(options, "rank", None), None, {}
@@ -590,6 +591,8 @@ def _choose_model(options, data) -> None:
         rank = read_ranks(options.ranks)[-1]
     else:
         most = options.max_rank
+        if rank is not None:
+            OrMachine(rank)  # refuses what is no number of factors, before anything is said of it
         if options.resume:
             before = identity_in(_output(options, data) / CHECKPOINT)
     found = default_of(data, rank, most, _said(options), before.get("model"))

@@ -375,12 +375,15 @@ def test_an_absent_package_is_named_with_its_extra(tmp_path, monkeypatch, ending
         ("xyzzy", "'xyzzy' is no shipped matrix, and there is no such file; the shipped ones are"),
         ("none.csv", "none.csv does not exist: no such file"),
         ("folder", "folder is a folder; give a file in it"),
+        ("fitted", r"fitted is a fit; read it by bmfjax\.Fit\.load\('fitted'\)"),
         ("m.txt", r"ending '.txt', which is not known; give one of .npz.*ratings, say model='pmf'"),
     ],
 )
 def test_sources_that_are_neither_name_nor_file(tmp_path, monkeypatch, source, message):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
+    for name in ("folder", "fitted"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "fitted" / "summary.json").touch()
     (tmp_path / "m.txt").touch()
     with pytest.raises(InputError, match=message):
         load(source)

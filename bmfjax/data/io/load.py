@@ -19,6 +19,8 @@ from bmfjax.data.names import title_of
 from bmfjax.data.reading.annotated import is_annotated
 from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked
 
+#: A file that every stored fit has.
+OF_FIT = "summary.json"
 #: The options of a reading and their defaults; None, or False, is the default of the others.
 _OF_READING = {field.name: field.default for field in fields(Asked)}
 
@@ -302,6 +304,8 @@ def _file(source, or_name=False):
         )
     path = Path(source)
     if path.is_dir() and path.suffix.lower() not in FOLDERS:
+        if (path / OF_FIT).is_file():
+            raise InputError(f"{path} is a fit; read it by bmfjax.Fit.load({str(path)!r})")
         raise InputError(f"{path} is a folder; give a file in it")
     if path.exists():
         return path
