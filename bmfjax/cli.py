@@ -532,7 +532,7 @@ def _add_models(parser) -> None:
     group.add_argument(
         "--model", choices=list(MODELS),
         help="; ".join(f"{name}: {_brief(kind)}" for name, kind in MODELS.items())
-        + f" (where not given: {RULE})",
+        + f" (default: {RULE})",
     )  # fmt: skip
     owners = {}
     for name, kind in MODELS.items():

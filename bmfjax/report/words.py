@@ -69,10 +69,12 @@ LOG_ODDS = Word(
 )
 PROBABILITY_OF_ONE = Word(
     "Probability",
-    "That of an observed one, averaged over the starts and over the spread of the log odds.",
+    "That an observation of the entry is a one, averaged over the starts and over the spread of "
+    "the log odds.",
 )
 PROBABILITY_OF_ONE_DRAWN = Word(
-    "Probability", "That of an observed one, averaged over the draws of the log odds."
+    "Probability",
+    "That an observation of the entry is a one, averaged over the draws of the log odds.",
 )
 EFFECT_ON_LOG_ODDS = Word(
     "Effect", "What a row or a column adds to the log odds of a one in all of its entries."

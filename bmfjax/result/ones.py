@@ -30,14 +30,14 @@ class OnesMixin:
         positions: bool = False,
         frame: bool = False,
     ):
-        r"""Probability that an entry is truly a one, given the data.
+        r"""Return the probability of a one in each entry, given the data.
 
-        For the Boolean model and its variants the event is that some factor covers the entry, for
-        the relaxed model that the reconstruction reaches one half,
-        :math:`P(y_i^\top x_j \ge 1/2 \mid D)`; computed from the kept draws. For the
-        logistic model it is that an observation is a one, averaged over the starts (see
-        `bmfjax.posterior.mixture.probability`), or over the draws of sampler "gibbs"; and so it is
-        for "features" and "hamming".
+        For "features", the default, and for "hamming" it is that an observation of the entry is a
+        one, averaged over the kept draws. So it is for the logistic model, by sampler "gibbs";
+        otherwise it is averaged over the starts (see `bmfjax.posterior.mixture.probability`).
+        For the Boolean model and its variants the entry is truly a one where some factor covers it,
+        whatever is observed of it; for the relaxed model where the reconstruction reaches one half,
+        :math:`P(y_i^\top x_j \ge 1/2 \mid D)`.
 
         Parameters
         ----------

@@ -24,8 +24,8 @@ _OF = {Features.name: "binary latent features", OrMachine.name: "Boolean product
 KINDS = (OrMachine, Features, *OrMachine.samplers, *Features.samplers)
 #: The rule, for help texts and documentation.
 RULE = (
-    f"{Features.name} up to {MOST_WORK:,} entries times factors, else {OrMachine.name}; and the "
-    "one that alone has what is said"
+    f"{Features.name} where entries times factors are at most {MOST_WORK:,}, else "
+    f"{OrMachine.name}; an option that only one of the two has chooses that one"
 )
 
 
