@@ -114,6 +114,11 @@ def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
     for times, told in ((2.9, False), (3.1, True), (1 / 2.9, False), (1 / 3.1, True)):
         assert is_told(fitted, times * odds / (1 + times * odds), 0) is told
     assert ", not known<" in text and "not known; odds" not in text
+    # What is counted as concerned is what the bars say is known to be.
+    rather = fitted.basis_binary[:, 0]
+    unknown = sum(not is_told(fitted, p, 0) for p in fitted.found.concerned[rather, 0])
+    said = re.search(r"rows; concerns (\d+) columns?(?:, and (\d+) on which)?", text)
+    assert [int(n or 0) for n in said.groups()] == [rather.sum() - unknown, unknown]
 
 
 def test_new_rows_have_the_memberships_of_enumeration(planted, fitted):

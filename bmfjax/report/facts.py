@@ -180,7 +180,8 @@ def mixing(fit, *, of: str) -> Iterator[Fact]:
         "R-hat",
         _number(figures.rhat_product),
         f"99 % of the {of} have at most this; worst {_number(figures.rhat_product_worst)}; log "
-        f"joint density {_number(figures.rhat_log_joint)}",
+        f"joint density {_number(figures.rhat_log_joint)}; of single entries the verdict asks the "
+        "error and the distance of predictions",
     )
     yield Fact(
         "Effective draws",

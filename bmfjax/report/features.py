@@ -100,7 +100,7 @@ def feature_card(fit, line, k: int) -> Card:
     first = len(bars) if len(bars) <= FIRST_COLUMNS + 2 else FIRST_COLUMNS
     left_out = fit.data.num_columns - len(bars)
     return Card(
-        f"{int(line['rows']):,} rows; concerns {int(line['columns']):,} columns",
+        f"{int(line['rows']):,} rows; concerns {_columns_concerned(fit, k)}",
         f"Agreement of the chains: {'–' if np.isnan(a := line['agreement']) else f'{a:.2f}'}.",
         [
             Bar(name, float(share[k]), f"{100 * share[k]:.0f} %", colour=colours[name])
@@ -114,6 +114,14 @@ def feature_card(fit, line, k: int) -> Card:
     )
 
 
+def _columns_concerned(fit, k: int) -> str:
+    """Say how many columns feature `k` concerns, and of how many of them it is not known."""
+    number = int(fit.basis_binary[:, k].sum())
+    unknown = int((fit.basis_binary[:, k] & ~_are_told(fit, fit.found.concerned[:, k], k)).sum())
+    text = f"{number - unknown:,} column{'s' * (number - unknown != 1)}"
+    return f"{text}, and {unknown:,} on which the data say little" if unknown else text
+
+
 def _bar(fit, found, j: int, k: int) -> Bar:
     mean, low, high = found.log_odds[:, j, k]
     share, known = found.concerned[j, k], is_told(fit, found.concerned[j, k], k)
@@ -121,7 +129,9 @@ def _bar(fit, found, j: int, k: int) -> Bar:
     text = f"{share:.2f}, not known"
     if known:
         ratio, *ends = (_ratio(x) for x in (mean, low, high))
-        text = f"{share:.2f}; odds x {ratio}{_interval(*ends)}"
+        # Where all are beyond what is told, one says it.
+        beyond = ratio[0] in "<>" and {ratio} == {*ends}
+        text = f"{share:.2f}; odds x {ratio}{'' if beyond else _interval(*ends)}"
     return Bar(fit.data.column_names[j], float(share), text, " ".join(classes))
 
 
@@ -136,8 +146,13 @@ def is_told(fit, concerned: float, k: int) -> bool:
     In a small table a feature may concern nearly all columns, and its share of them is learned: a
     column of which the data say nothing has about that probability.
     """
+    return bool(_are_told(fit, concerned, k))
+
+
+def _are_told(fit, concerned, k: int) -> np.ndarray:
+    """Say what `is_told` does of many columns."""
     before = fit.other_draws["basis_density"][..., k].mean(dtype=float)
-    return bool(abs(logit(np.clip(concerned, 1e-6, 1 - 1e-6)) - logit(before)) >= np.log(TOLD))
+    return abs(logit(np.clip(concerned, 1e-6, 1 - 1e-6)) - logit(before)) >= np.log(TOLD)
 
 
 def _ratio(log_odds: float) -> str:

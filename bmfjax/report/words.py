@@ -125,7 +125,8 @@ RHAT_OF_STARTS = _rhat("starts")
 RHAT = _rhat(
     "chains",
     f" Where all chains found the same factors, these hold up to {RHAT_SLOW} of the log joint "
-    "density, which may be slow.",
+    "density, which may be slow. Single entries of a reliable fit may have more: of these the "
+    "verdict asks how far chains are apart in their predictions, and how exact predictions are.",
 )
 EFFECTIVE_DRAWS = Word(
     "Effective draws",

@@ -439,6 +439,12 @@ def test_a_column_of_which_it_is_not_known_has_no_odds_and_an_interval_stays_in_
     found.concerned[:2, 0], found.log_odds[:, :2, 0] = (0.5, 1.0), np.log(4.0)
     told = [features._bar(fit, found, j, 0).number for j in (0, 1)]
     assert told == ["0.50, not known", "1.00; odds x 4 (4\xa0to\xa04)"]
+    found.log_odds[:, 1, 0] = np.log(1e-6)
+    assert features._bar(fit, found, 1, 0).number == "1.00; odds x < 0.001"
+    found.log_odds[2, 1, 0] = np.log(0.25)
+    assert (
+        features._bar(fit, found, 1, 0).number == "1.00; odds x < 0.001 (<\xa00.001\xa0to\xa00.25)"
+    )
 
 
 def test_cards_have_room_for_long_numbers_and_an_empty_one_no_columns():
