@@ -90,7 +90,7 @@ def fit(
         Draws of each chain. "auto": chains run until the verdict holds, at an R-hat of at most
         {rhat} ({rhat_approximate}, if the sampler is approximate).
     until : str
-        "all" parts of the verdict; "predictions", though factors differ; or "usable", all by wider
+        "all" parts of the verdict, "predictions" alone, or "usable": all by wider
         bounds.
     mc_error : float, optional
         Most error of 99 % of the predictions, two Monte Carlo standard errors: {accurate:g}.
