@@ -1,4 +1,4 @@
-"""Where a benchmark runs: the option ``--device`` of every script that runs JAX.
+"""The command of a script, and where it runs: the option ``--device``.
 
 JAX is not imported here: scripts that measure its start, or that measure in processes of their
 own, must not load it, nor take the memory of an accelerator, before these do.
@@ -17,6 +17,53 @@ from pathlib import Path
 #: What JAX calls the platforms. A CPU stands beside an accelerator, for what runs on the host.
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 _PROBE = "import jax; print(jax.default_backend())"
+
+
+#: What helps with an option that the script gives itself, in a process of its own.
+HIDDEN = argparse.SUPPRESS
+#: The option of scripts that run where there is no repository.
+COMMIT = (str, "of the code, where there is no repository to ask")
+
+
+def command_line(doc: str, given: dict | None = None, /, **options) -> argparse.Namespace:
+    """Return the options of a script: its own, ``--output``, and ``--device``.
+
+    An option is its default, of which it has the type; or its type, where it has none; or either
+    and a help; or keywords of `add_argument`. Those of `given` come first, and without their name.
+    `error` of what is returned ends the script with a message.
+    """
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, value in (given or {}).items():
+        parser.add_argument(name, **_keywords(value))
+    for name, value in options.items():
+        parser.add_argument("--" + name.replace("_", "-"), **_keywords(value))
+    if "output" not in options:
+        parser.add_argument("--output", type=Path, help="folder of the record")
+    found = parse(parser)
+    found.error = parser.error
+    return found
+
+
+def _keywords(value) -> dict:
+    """Return what `add_argument` is told of an option."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, tuple):
+        return _keywords(value[0]) | {"help": value[1]}
+    if isinstance(value, type):
+        return {"type": value}
+    if isinstance(value, bool):
+        return {"action": "store_true"}
+    if isinstance(value, list):
+        return {"nargs": "+", "type": type(value[0]), "default": value}
+    return {"type": type(value), "default": value}
+
+
+def some(choices) -> dict:
+    """Return the keywords of an option that takes some of several; by default it has all."""
+    return {"nargs": "+", "choices": list(choices), "default": list(choices)}
 
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:

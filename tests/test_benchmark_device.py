@@ -25,8 +25,30 @@ def device(monkeypatch):
 def test_every_script_that_parses_options_takes_a_device():
     for path in BENCHMARKS.glob("**/*.py"):
         text = path.read_text()
-        if "ArgumentParser(" in text and path.stem not in WITHOUT_JAX:
-            assert "parse(parser)" in text and "parse_args()" not in text, path.name
+        if path.stem not in WITHOUT_JAX:
+            assert "ArgumentParser(" not in text and "parse_args(" not in text, path.name
+
+
+def test_an_option_is_its_default_its_type_or_some_of_several(device, monkeypatch, capsys):
+    options = {
+        "rank": 10, "share": (0.5, "of all"), "warmup": int, "quick": False, "sizes": [1, 2],
+        "kinds": device.some({"a": 1, "b": 2}), "max_time": (float, "seconds"),
+    }  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["script.py", "zoo"])
+    found = vars(device.command_line("Ask.", {"data": Path}, **options))
+    names = ("data", *options, "output")
+    expected = [Path("zoo"), 10, 0.5, None, False, [1, 2], ["a", "b"], None, None]
+    assert [found[name] for name in names] == expected
+    words = "zoo --rank 3 --share 1 --warmup 7 --quick --sizes 5 --kinds b --max-time 2 --output x"
+    monkeypatch.setattr(sys, "argv", ["script.py", *words.split()])
+    found = vars(device.command_line("Ask.", {"data": Path}, **options))
+    expected = [Path("zoo"), 3, 1.0, 7, True, [5], ["b"], 2.0, Path("x")]
+    assert [found[name] for name in names] == expected
+    for wrong in (["zoo", "--kinds", "c"], ["zoo", "--rank", "much"], []):
+        monkeypatch.setattr(sys, "argv", ["script.py", *wrong])
+        with pytest.raises(SystemExit):
+            device.command_line("Ask.", {"data": Path}, **options)
+    assert "invalid choice: 'c'" in capsys.readouterr().err
 
 
 def test_a_device_that_is_not_there_is_refused(device, monkeypatch, capsys):

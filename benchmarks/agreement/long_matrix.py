@@ -12,7 +12,6 @@ column.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -27,7 +26,7 @@ from bmfjax.posterior import products
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, listed, notes, number, page, percent, table
 from benchmarks.record import write_record
 
@@ -164,15 +163,11 @@ def hidden_tenth(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("data", type=Path, help="the matrix, as for bmfjax.load")
-    parser.add_argument("--rank", type=int, default=10)
-    parser.add_argument("--warmup", type=int, help="default: that of the fit")
-    parser.add_argument("--samples", type=int, help="default: that of the fit")
-    parser.add_argument("--max-time", type=float, help="seconds of sampling; default: as above")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, {"data": (Path, "the matrix, as for bmfjax.load")}, rank=10,
+        warmup=(int, "default: that of the fit"), samples=(int, "default: that of the fit"),
+        max_time=(float, "seconds of sampling; default: as above"), seed=0,
+    )  # fmt: skip
     steps = {"num_warmup": options.warmup, "num_samples": options.samples}
     steps["max_time"] = options.max_time
     steps = {n: v for n, v in steps.items() if v is not None}

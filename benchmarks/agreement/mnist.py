@@ -14,7 +14,6 @@ there.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import sys
 from pathlib import Path
@@ -28,7 +27,7 @@ from bmfjax.data import BinaryMatrix, InputError
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.agreement.long_matrix import hidden_tenth, one_case
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, notes, page
 from benchmarks.record import write_record
 
@@ -103,13 +102,10 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--folder", type=Path, help=f"with {NAME}; default: openml's, by its cache")
-    parser.add_argument("--rank", type=int, default=16)
-    parser.add_argument("--images", type=int, default=TEST, help="use only the first so many")
-    parser.add_argument("--max-time", type=float, default=180, help="seconds of sampling")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, folder=(Path, f"with {NAME}; default: openml's, by its cache"), rank=16,
+        images=(TEST, "use only the first so many"), max_time=(180.0, "seconds of sampling"),
+    )  # fmt: skip
     images = from_folder(options.folder) if options.folder else from_openml()
     data = BinaryMatrix(images[: options.images] > 127)
     fits = []

@@ -11,7 +11,6 @@ threshold that leaves the fewest entries wrong: it adds where the Boolean produc
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -24,7 +23,7 @@ from bmfjax.diagnostics import ess_bulk, split_rhat
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import (
     SECONDS,
     Records,
@@ -154,16 +153,11 @@ def _accepted(share: float | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("data", help="the matrix, as for bmfjax.load")
-    parser.add_argument("--rank", type=int, default=10)
-    parser.add_argument("--chains", type=int, default=4)
-    parser.add_argument("--warmup", type=int, help="default: that of the fit")
-    parser.add_argument("--samples", type=int, help="default: that of the fit")
-    parser.add_argument("--max-time", type=float, help="seconds of sampling; default: as above")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, {"data": (str, "the matrix, as for bmfjax.load")}, rank=10, chains=4,
+        warmup=(int, "default: that of the fit"), samples=(int, "default: that of the fit"),
+        max_time=(float, "seconds of sampling; default: as above"), seed=0,
+    )  # fmt: skip
     data = bmfjax.load(options.data)
     names = ("rank", "chains", "warmup", "samples", "max_time", "seed")
     figures = {n: getattr(options, n) for n in names}

@@ -16,7 +16,6 @@ import sys
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 
-import argparse
 import math
 from pathlib import Path
 
@@ -36,7 +35,7 @@ from bmfjax.infer import round_trips, wall_ladder
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.agreement import nmf_samplers as ways
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.form import SECONDS, Records, notes, number, page, table
 from benchmarks.record import RESULTS, write_record
 
@@ -388,27 +387,16 @@ def _rounded(column: str, value: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=SETS, default=list(SETS), metavar="SET")
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW")
-    parser.add_argument("--repetitions", type=int, default=10)
-    parser.add_argument("--draws", type=int, default=10_000, help="of each repetition")
-    parser.add_argument(
-        "--warmup", type=int, default=0, help="draws of Gibbs before those; the paper has none"
-    )
-    parser.add_argument("--kept", type=int, default=1000, help="draws that are compared")
-    parser.add_argument(
-        "--limit", type=float, default=math.inf, help="seconds of Gibbs, which then ends earlier"
-    )
-    parser.add_argument("--quick", action="store_true", help="2 repetitions of 200, small sets")
-    parser.add_argument(
-        "--exact", action="store_true",
-        help="data without noise, of which by symmetry two solutions have equal shares",
+    options = command_line(
+        __doc__, only=some(SETS), rows=some(ROWS), repetitions=10,
+        draws=(10_000, "of each repetition"),
+        warmup=(0, "draws of Gibbs before those; the paper has none"),
+        kept=(1000, "draws that are compared"),
+        limit=(math.inf, "seconds of Gibbs, which then ends earlier"),
+        quick=(False, "2 repetitions of 200, small sets"),
+        exact=(False, "data without noise, of which by symmetry two solutions have equal shares"),
+        seed=0, name=("nmf_coverage", "of the record"),
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--name", default="nmf_coverage", help="of the record")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
     if options.quick:
         options.repetitions, options.draws, options.kept = 2, 200, 100
         options.only = [s for s in options.only if s.startswith("small")]

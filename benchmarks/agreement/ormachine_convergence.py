@@ -13,7 +13,6 @@ little end first), or `indptr` and `indices` of its ones: see `FILES`.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -27,7 +26,7 @@ from bmfjax.posterior import products
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.form import SECONDS, Records, listed, notes, number, page, percent, table
 from benchmarks.record import write_record
 
@@ -310,15 +309,12 @@ def _earlier_chains(records: Records):
 
 def main() -> None:
     """Run the cases asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     labels = [f"{name},{rank}" for name, rank in CASES]
-    parser.add_argument("--only", nargs="+", choices=labels, default=labels, metavar="CASE")
-    parser.add_argument("--files", type=Path, help="folder of the matrices that are not shipped")
-    parser.add_argument("--sampler", help="another sampler, such as smc")
-    parser.add_argument("--max-time", type=float, default=600.0, help="seconds of sampling")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, only=some(labels), files=(Path, "folder of the matrices that are not shipped"),
+        sampler=(str, "another sampler, such as smc"), max_time=(600.0, "seconds of sampling"),
+        seed=0,
+    )  # fmt: skip
     for name, rank in CASES:
         if f"{name},{rank}" not in options.only or (name in FILES and options.files is None):
             continue

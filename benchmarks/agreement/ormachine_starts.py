@@ -11,7 +11,6 @@ by chain.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -35,7 +34,7 @@ from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.agreement.relaxed_starts import KINDS, RANK
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.form import Records, listed, notes, number, page, settings_of, table
 from benchmarks.record import write_record
 
@@ -166,18 +165,12 @@ def _starts_of_kind(kind: str, matrices: dict) -> list:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--size", type=int, default=512)
-    parser.add_argument("--chains", type=int, default=4)
-    parser.add_argument("--warmup", type=int, default=200)
-    parser.add_argument("--samples", type=int, default=400)
-    parser.add_argument("--seeds", type=int, default=10, help="matrices of each kind")
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
     default = default_options(512, 512, RANK)[0]["moves"]
-    parser.add_argument("--moves", nargs="*", default=list(default), choices=list(MOVES))
-    parser.add_argument("--exchange", type=int, default=EXCHANGE, help="sweeps before the start")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, size=512, chains=4, warmup=200, samples=400, seeds=(10, "matrices of each kind"),
+        kinds=some(KINDS), moves=dict(nargs="*", default=list(default), choices=list(MOVES)),
+        exchange=(EXCHANGE, "sweeps before the start"),
+    )  # fmt: skip
     names = ("size", "chains", "warmup", "samples", "moves", "exchange")
     table = {}
     for seed in range(options.seeds):

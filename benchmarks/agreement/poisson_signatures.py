@@ -14,7 +14,6 @@ how long a sweep of one chain takes, with a million counts that are not zero.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -29,7 +28,7 @@ import scipy.sparse as sp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import HIDDEN, command_line
 from benchmarks.form import Records, number, page, table
 
 TUMOURS, KINDS, MOST = 64, 96, 20
@@ -180,14 +179,11 @@ def tables(records: Records):
 
 def main() -> None:
     """Fit matrices of all numbers from all seeds."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--ranks", nargs="+", type=int, default=[1, 5, 10, 15, 20])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
-    parser.add_argument("--max-cpu", type=float, default=120.0, help="processor seconds of a fit")
-    parser.add_argument("--sweep", action="store_true", help="measure a sweep of a million counts")
-    parser.add_argument("--found", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, ranks=[1, 5, 10, 15, 20], seeds=[0, 1],
+        max_cpu=(120.0, "processor seconds of a fit"),
+        sweep=(False, "measure a sweep of a million counts"), found=(Path, HIDDEN),
+    )  # fmt: skip
     if options.found:
         one(options)
         return

@@ -10,7 +10,6 @@ binarisation, which never sees it, beside the best threshold chosen on it.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import statistics
 import sys
@@ -35,7 +34,7 @@ from bmfjax.infer import ChainRun, TruncatedGibbs
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.record import write_record
 
@@ -173,16 +172,10 @@ def _middle_and_worst(errors: list) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--size", type=int, default=512)
-    parser.add_argument("--chains", type=int, default=10)
-    parser.add_argument("--warmup", type=int, default=1000)
-    parser.add_argument("--anneal", type=int, default=750)
-    parser.add_argument("--samples", type=int, default=2000)
-    parser.add_argument("--seeds", type=int, default=3, help="matrices of each kind")
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, size=512, chains=10, warmup=1000, anneal=750, samples=2000,
+        seeds=(3, "matrices of each kind"), kinds=some(KINDS),
+    )  # fmt: skip
     table = {}
     for kind in options.kinds:
         for seed in range(options.seeds):

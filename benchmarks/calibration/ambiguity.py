@@ -18,7 +18,6 @@ starts and from the truth. Written are, over all entries of both factor matrices
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 from pathlib import Path
@@ -35,7 +34,7 @@ from bmfjax.infer import ChainRun, TruncatedGibbs
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.record import RESULTS, write_record
 
@@ -195,16 +194,10 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--size", type=int, default=512)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[20, TRUE_RANK, 40])
-    parser.add_argument("--chains", type=int, default=3, help="from each kind of start")
-    parser.add_argument("--warmup", type=int, default=1500)
-    parser.add_argument("--samples", type=int, default=2500)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, size=512, ranks=[20, TRUE_RANK, 40], chains=(3, "from each kind of start"),
+        warmup=1500, samples=2500,
+    )  # fmt: skip
     made = bmfjax.generate_tiles(options.size, options.size, TRUE_RANK, noise=(0.05, 0.15), seed=0)
     rows, panels = {}, {}
     for rank in options.ranks:

@@ -19,7 +19,6 @@ fixed sample of factor entries with those of a long exact run:
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 import time
@@ -41,7 +40,7 @@ from bmfjax.kernels.sgmcmc.langevin import langevin
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.mala import reflected_mala
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.form import Records, figures, notes, page, table
 from benchmarks.record import write_record
 
@@ -354,14 +353,10 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
-    parser.add_argument("--share", type=float, default=1.0, help="of the usual time of a run")
-    parser.add_argument("--only", default="", help="samplers whose name holds this")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, sizes=some(SIZES), share=(1.0, "of the usual time of a run"),
+        only=("", "samplers whose name holds this"),
+    )  # fmt: skip
     tables = {name: rows_of(name, options.share, options.only) for name in options.sizes}
     print(markdown(tables))
     print(write_record("bias_table", {"warmup": WARMUP, "tables": tables}, options.output))

@@ -18,7 +18,6 @@ scales. For each calibration of IASG
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import warnings
@@ -39,7 +38,7 @@ from bmfjax.infer import ChainRun
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import SECONDS, Records, figures, notes, number, page, table
 from benchmarks.record import write_record
 
@@ -224,14 +223,10 @@ def _calibrated(row: dict) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--samples", type=int, default=5000, help="draws of a chain")
-    parser.add_argument("--chains", type=int, default=8)
-    parser.add_argument("--only", default="", help="problems whose name holds this")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, samples=(5000, "draws of a chain"), chains=8,
+        only=("", "problems whose name holds this"),
+    )  # fmt: skip
     size = (options.samples, options.chains)
     rows = {}
     for name, problem in problems():

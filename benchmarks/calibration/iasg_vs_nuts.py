@@ -11,7 +11,6 @@ matched. Differences are in posterior standard deviations of NUTS.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 import time
@@ -27,7 +26,7 @@ from bmfjax.diagnostics import split_rhat
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.record import write_record
 
@@ -105,12 +104,7 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--warmup", type=int, default=300)
-    parser.add_argument("--samples", type=int, default=300)
-    parser.add_argument("--chains", type=int, default=2)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(__doc__, warmup=300, samples=300, chains=2)
 
     data = bmfjax.load("house-votes")
     fit = bmfjax.fit(data, rank=4, model="relaxed", sampler="iasg", seed=0, progress=False)

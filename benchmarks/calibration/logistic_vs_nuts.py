@@ -14,7 +14,6 @@ probabilities and the log odds of all entries, with the seconds of both fits.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 from pathlib import Path
@@ -35,7 +34,7 @@ from bmfjax.variational import posterior as lp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import SECONDS, Records, figures, notes, number, page, table
 from benchmarks.record import write_record
 
@@ -198,16 +197,11 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--matrices", type=int, default=5)
-    parser.add_argument("--warmup", type=int, default=1000)
-    parser.add_argument("--samples", type=int, default=2000)
-    parser.add_argument("--starts", type=int, default=4)
-    parser.add_argument("--draws", type=float, default=3e7, help="entries drawn in a run")
-    parser.add_argument("--shipped", default="house-votes", help="matrix for the exact sampler")
-    parser.add_argument("--rank", type=int, default=2, help="of its fits")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, matrices=5, warmup=1000, samples=2000, starts=4,
+        draws=(3e7, "entries drawn in a run"),
+        shipped=("house-votes", "matrix for the exact sampler"), rank=(2, "of its fits"),
+    )  # fmt: skip
     figures = {n: getattr(options, n) for n in ("warmup", "samples", "starts", "draws")}
     figures["each"] = []
     for seed in range(options.matrices):

@@ -20,7 +20,6 @@ Needs ArviZ 1.2 or later, and so Python 3.12 or later, and Linux.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
 import sys
@@ -36,7 +35,7 @@ from bmfjax.diagnostics import leave_one_out
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.record import write_record
 from benchmarks.speed.after_draws import reset_peak, resident
@@ -162,15 +161,10 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
-    parser.add_argument("--size", type=int, default=1000, help="rows, and columns")
-    parser.add_argument("--rank", type=int, default=5)
-    parser.add_argument("--observations", type=int, default=5000, help="entries that are scored")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, models=some(MODELS), size=(1000, "rows, and columns"), rank=5,
+        observations=(5000, "entries that are scored"),
+    )  # fmt: skip
     rows = {}
     for model in options.models:
         rows[model] = row(model, options.size, options.rank, options.observations)

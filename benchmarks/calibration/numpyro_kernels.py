@@ -21,7 +21,6 @@ with the models that it lacks, and `--only` makes the rows of some anew.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -42,7 +41,7 @@ from bmfjax.diagnostics import ess_bulk
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.pages import RESULTS
 from benchmarks.record import commit_of, write_record
@@ -337,16 +336,11 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--samples", type=int, default=6000, help="draws of a chain")
-    parser.add_argument("--warmup", type=int, default=500)
-    parser.add_argument("--only", default="", help="problems whose name holds this")
-    parser.add_argument("--resume", action="store_true", help="keep the rows of the record")
-    parser.add_argument("--seconds", type=float, help="of the CPU, after which none is begun")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, samples=(6000, "draws of a chain"), warmup=500,
+        only=("", "problems whose name holds this"), resume=(False, "keep the rows of the record"),
+        seconds=(float, "of the CPU, after which none is begun"),
+    )  # fmt: skip
     settings = {"warmup": options.warmup, "samples": options.samples}
     path = (options.output or RESULTS) / "numpyro_kernels.json"
     rows, commits = {}, {}

@@ -10,7 +10,6 @@ the flip rate, a maximum and no draw, is put through the same; it should fail.
     python benchmarks/calibration/ormachine_calibration.py
 """
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -32,7 +31,7 @@ from bmfjax.kernels.boolean.moves.collapsed_line import collapsed
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, notes, number, page, settings_of, table, with_error
 from benchmarks.record import write_record
 
@@ -241,12 +240,8 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     defaults = {"data_sets": 600, "warmup": 30, "thin": 10, "seed": 0}
-    for name, value in defaults.items():
-        parser.add_argument("--" + name.replace("_", "-"), type=int, default=value)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(__doc__, **defaults)
     figures = {"shape": SHAPE, "rank": RANK, "missing": MISSING, "draws": DRAWS}
     figures |= {n: getattr(options, n) for n in defaults}
     for name, sampler, rule in (

@@ -11,7 +11,6 @@ there: of the fits without noise, and of the ratings themselves.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from bmfjax.kernels.ratings.gibbs import PMFDensity, pmf_gibbs
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.cell_moments import cell_fits
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, number, page, table, with_error
 from benchmarks.prediction.movielens import summary
 from benchmarks.record import write_record
@@ -109,13 +108,7 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rows", type=int, default=120)
-    parser.add_argument("--columns", type=int, default=80)
-    parser.add_argument("--observed", type=float, default=25.0, help="per cent")
-    parser.add_argument("--repeats", type=int, default=40)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(__doc__, rows=120, columns=80, observed=(25.0, "per cent"), repeats=40)
     options.rank = RANK
     rng = np.random.default_rng(0)
     made = [simulate(rng, options) for _ in range(options.repeats)]

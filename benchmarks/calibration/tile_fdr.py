@@ -11,7 +11,6 @@ one to one. Beside it stands what the density bound of Hess, Piatkowski and Mori
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 import time
@@ -26,7 +25,7 @@ from bmfjax.posterior.tiles import presence
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, number, page, percent, settings_of, table
 from benchmarks.record import write_record
 
@@ -187,12 +186,9 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", default="ormachine", choices=list(SAMPLERS))
-    parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, model=dict(default="ormachine", choices=list(SAMPLERS)), runs=200, seed=0,
+    )  # fmt: skip
     bmfjax.use_compilation_cache()  # every fit has the same programs
     began, runs = time.monotonic(), []
     for n in range(options.runs):

@@ -14,7 +14,6 @@ stored in the folder of `--work`, and is not made again.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -24,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import COMMIT, HIDDEN, command_line, some
 from benchmarks.form import Records, figures, notes, number, page, table
 
 RANKS = {"house-votes": 4, "zoo": 6, "bob-ross": 6}
@@ -149,17 +148,12 @@ def _held(fits: list[dict], kind: str) -> list[int]:
 
 def main() -> None:
     """Fit all that is not stored yet, and write the record of all that is."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--work", type=Path, required=True, help="folder of the fits")
-    parser.add_argument("--sets", nargs="+", choices=list(RANKS), default=list(RANKS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
-    parser.add_argument("--ranks", nargs="+", choices=list(LIMITS), default=list(LIMITS))
-    parser.add_argument("--model", default="features")
-    parser.add_argument("--budget", type=float, help="processor seconds after which no fit begins")
-    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--commit", help="of the code, where there is no repository to ask")
-    options = parse(parser)
+    options = command_line(
+        __doc__, work=dict(type=Path, required=True, help="folder of the fits"), sets=some(RANKS),
+        seeds=list(SEEDS), ranks=some(LIMITS), model="features",
+        budget=(float, "processor seconds after which no fit begins"), one=(Path, HIDDEN),
+        commit=COMMIT,
+    )  # fmt: skip
     if options.one:
         options.one.write_text(json.dumps(one(options)))
         return

@@ -35,7 +35,6 @@ fits anew, for a rule of other figures, and fits nothing.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -61,7 +60,7 @@ from bmfjax.verdict.judging import found_factors
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import COMMIT, command_line, some
 from benchmarks.form import Records, figures, notes, number, page, table
 from benchmarks.prediction import panel_data
 from benchmarks.record import commit_of, write_record
@@ -449,20 +448,16 @@ def _share(row: dict, said: tuple[str, ...]) -> str:
 
 def main() -> None:
     """Run the cases that are not stored yet, and write the record of all that are."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, help="folder of the matrices of panel.py")
-    parser.add_argument("--work", type=Path, required=True, help="folder of the cases")
-    parser.add_argument("--sets", nargs="*", choices=SETS, default=list(SETS))
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--planted", type=int, default=16, help="planted matrices")
-    parser.add_argument("--most-draws", type=int, default=750, help="of a chain of a fit")
-    parser.add_argument("--budget", type=float, help="CPU seconds after which no case begins")
-    parser.add_argument("--judge", action="store_true", help="the stored fits, and fit nothing")
-    parser.add_argument("--cases", nargs="+", help="these alone, such as zoo:4:features")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--commit", help="of the code, where there is no repository to ask")
-    options = parse(parser)
+    options = command_line(
+        __doc__, data=(Path, "folder of the matrices of panel.py"),
+        work=dict(type=Path, required=True, help="folder of the cases"),
+        sets=dict(nargs="*", choices=SETS, default=list(SETS)), models=some(MODELS),
+        planted=(16, "planted matrices"), most_draws=(750, "of a chain of a fit"),
+        budget=(float, "CPU seconds after which no case begins"),
+        judge=(False, "the stored fits, and fit nothing"),
+        cases=dict(nargs="+", help="these alone, such as zoo:4:features"), seed=0,
+        commit=COMMIT,
+    )  # fmt: skip
     base.LOOKS = tuple(number for number in base.LOOKS if number <= options.most_draws)
     options.work.mkdir(parents=True, exist_ok=True)
     sets = options.sets if options.data is not None else []

@@ -22,7 +22,6 @@ Then `sweeps` compares the time of a sweep too.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 import subprocess
@@ -49,7 +48,7 @@ from bmfjax.kernels.variants.deep import (
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import (
     SECONDS,
     Records,
@@ -411,25 +410,19 @@ def _of_ratings(found: dict):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), help="default: all that can run")
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.02, 0.05])
-    parser.add_argument("--flips", type=float, nargs="+", default=[0.4])
-    parser.add_argument("--repeats", type=int, default=10, help="random products of each kind")
-    parser.add_argument("--movielens", type=Path, help="folder with u.data or ratings.dat")
-    parser.add_argument("--percent", type=float, nargs="+", default=[1, 5, 10, 20, 50, 95])
-    parser.add_argument("--splits", type=int, default=4)
-    parser.add_argument("--warmup", type=int, default=150)
-    parser.add_argument("--samples", type=int, default=350)
-    parser.add_argument("--program", type=Path, help="the authors' program: the folder above lom")
-    parser.add_argument("--python", default="python3", help="interpreter for it, with numba")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, parts=dict(nargs="+", choices=list(PARTS), help="default: all that can run"),
+        shares=[0.02, 0.05], flips=[0.4], repeats=(10, "random products of each kind"),
+        movielens=(Path, "folder with u.data or ratings.dat"),
+        percent=dict(type=float, nargs="+", default=[1, 5, 10, 20, 50, 95]), splits=4, warmup=150,
+        samples=350, program=(Path, "the authors' program: the folder above lom"),
+        python=("python3", "interpreter for it, with numba"),
+    )  # fmt: skip
     needs = {"movielens": options.movielens, "sweeps": options.program}
     for part in options.parts or [p for p in PARTS if needs.get(p, True)]:
         if not needs.get(part, True):
             option = "--movielens" if part == "movielens" else "--program"
-            parser.error(f"--parts {part} needs {option}: give the folder")
+            options.error(f"--parts {part} needs {option}: give the folder")
         figures = {"cores": len(os.sched_getaffinity(0)), part: PARTS[part](options)}
         # The records of 100K and of 1M stand side by side.
         suffix = "_1m" if figures[part].get("data", "").endswith("1M") else ""

@@ -19,7 +19,6 @@ program predicts. Per cent of all entries, over masks.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import warnings
@@ -39,7 +38,7 @@ from bmfjax.kernels.variants.deep import DeepDensity, deep_data, deep_ormachine,
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.form import Records, figures, page, settings_of, table, with_error
 from benchmarks.papers import calculator_digits as digits
 from benchmarks.record import write_record
@@ -233,13 +232,7 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=10, help="masks")
-    parser.add_argument("--chains", type=int, default=2)
-    parser.add_argument("--sweeps", type=int, default=200)
-    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(__doc__, seeds=(10, "masks"), chains=2, sweeps=200, cases=some(CASES))
     warnings.filterwarnings("ignore", message="layer 2 has")  # ten factors for ten digits
     found = {n: getattr(options, n) for n in ("seeds", "chains", "sweeps")} | {"cases": {}}
     for name in options.cases:

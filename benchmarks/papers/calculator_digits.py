@@ -25,7 +25,6 @@ digits (no depth knows more).
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 import time
@@ -53,7 +52,7 @@ from bmfjax.kernels.variants.deep import (
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, number, page, settings_of, table, with_error
 from benchmarks.record import RESULTS, write_record
 
@@ -408,13 +407,9 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--chains", type=int, default=4)
-    parser.add_argument("--sweeps", type=int, default=400)
-    parser.add_argument("--only", choices=("hierarchy", "depth"))
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, seeds=20, chains=4, sweeps=400, only=dict(choices=("hierarchy", "depth")),
+    )  # fmt: skip
     warnings.filterwarnings("ignore", message="layer 2 has")  # ten factors for ten digits
     folder = RESULTS if options.output is None else options.output
     settings = {n: getattr(options, n) for n in ("seeds", "chains", "sweeps")}

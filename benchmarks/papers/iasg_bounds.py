@@ -19,7 +19,6 @@ are those of the thresholded means.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 from pathlib import Path
@@ -34,7 +33,7 @@ from bmfjax.data import thesis_matrix
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.bias_table import Posterior, compare, moments
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.papers import thesis_samplers as thesis
 from benchmarks.record import write_record
@@ -193,10 +192,7 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=4.0, help="of sampling, for every run")
-    parser.add_argument("--output", type=Path, help="folder of the record")
-    options = parse(parser)
+    options = command_line(__doc__, seconds=(4.0, "of sampling, for every run"))
     kept = {"rank": thesis.RANK, "seconds": options.seconds, "preconditioners": {}, "tiles": []}
     for name, row in preconditioners(0.5 * options.seconds):
         print(name, row, flush=True)

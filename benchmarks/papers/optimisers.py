@@ -25,7 +25,6 @@ folder that is given, in any depth. Cells without a file are named and left out.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -45,7 +44,7 @@ from bmfjax.optimize import best_reconstruction, panpal, polish, primp, trusted
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.agreement.relaxed_starts import KINDS
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.form import Records, notes, number, page, settings_of, table
 from benchmarks.papers.elbmf import elbmf
 from benchmarks.record import write_record
@@ -369,20 +368,14 @@ def _polished(cells: dict, columns: tuple[str, ...]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", type=Path, help="folder of the matrices that are not shipped")
-    parser.add_argument("--size", type=int, default=512)
-    parser.add_argument("--rank", type=int, default=30)
-    parser.add_argument("--seeds", type=int, default=3, help="thesis matrices of each kind")
-    parser.add_argument("--starts", type=int, default=1, help="random starts of each optimiser")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of a polish")
-    parser.add_argument("--seed", type=int, default=0, help="of the polish of published matrices")
-    parser.add_argument("--posteriors", nargs="*", default=list(NAMES), choices=list(NAMES))
-    parser.add_argument("--fit-seconds", type=float, default=120.0, help="of a posterior")
-    parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
-    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, data=(Path, "folder of the matrices that are not shipped"), size=512, rank=30,
+        seeds=(3, "thesis matrices of each kind"), starts=(1, "random starts of each optimiser"),
+        seconds=(60.0, "of a polish"), seed=(0, "of the polish of published matrices"),
+        posteriors=dict(nargs="*", default=list(NAMES), choices=list(NAMES)),
+        fit_seconds=(120.0, "of a posterior"),
+        kinds=dict(nargs="*", default=list(KINDS), choices=list(KINDS)), parts=some(PARTS),
+    )  # fmt: skip
     figures = {
         n: getattr(options, n) for n in ("size", "rank", "starts", "seconds", "seed", "fit_seconds")
     }

@@ -12,7 +12,6 @@ truth: how much of the error is the posterior's own.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import time
@@ -27,7 +26,7 @@ from bmfjax.kernels.boolean.words import pack_last_axis, packed_data
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.form import Records, figures, number, page, percent, table, with_error
 from benchmarks.papers.boolean_runs import Schedule, program
 from benchmarks.record import write_record
@@ -158,13 +157,9 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
-    parser.add_argument("--runs", nargs="+", default=list(SCHEDULES), choices=list(SCHEDULES))
-    parser.add_argument("--flips", nargs="+", type=float, default=FLIPS)
-    parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, problems=some(PROBLEMS), runs=some(SCHEDULES), flips=list(FLIPS), repeats=10,
+    )  # fmt: skip
     figures = {
         problem: {name: errors_at(problem, name, options.flips, options.repeats)
                   for name in options.runs}

@@ -14,7 +14,6 @@ with longer chains; and the second also with densities of bits that are learned,
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import sys
@@ -29,7 +28,7 @@ from bmfjax.kernels.boolean.words import packed_data
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, listed, number, page, percent, table
 from benchmarks.papers.boolean_runs import Schedule, program
 from benchmarks.record import RESULTS, write_record
@@ -196,12 +195,7 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--repeats", type=int, default=10, help="matrices of each kind")
-    parser.add_argument("--output", type=Path, help="folder of the record")
-    options = parse(parser)
+    options = command_line(__doc__, repeats=(10, "matrices of each kind"))
     means = {n: posterior_means(s, options.repeats) for n, s in SCHEDULES.items()}
     empty = {
         name: {prior: empty_factors(schedule, density, options.repeats)

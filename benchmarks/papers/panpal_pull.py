@@ -13,7 +13,6 @@ little noise.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -38,7 +37,7 @@ from bmfjax.optimize.proximal import binary_penalty, prox_binary
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.record import write_record
 
@@ -153,10 +152,7 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(__doc__, seed=0)
     made = bmfjax.generate_tiles(
         SIZE, SIZE, RANK, noise=(0.01, 0.05), index_size=6, pattern_size=2, seed=options.seed
     )

@@ -13,7 +13,6 @@ of the hidden entries.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -25,7 +24,7 @@ import bmfjax
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.agreement.long_matrix import HIDDEN, column_probability, log_score
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, number, page, settings_of, table
 from benchmarks.record import write_record
 
@@ -116,14 +115,10 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the matrices")
-    parser.add_argument("--rows", type=int, default=500)
-    parser.add_argument("--columns", type=int, default=200)
-    parser.add_argument("--max-time", type=float, default=60.0, help="seconds of a fit")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, data=dict(type=Path, required=True, help="folder of the matrices"), rows=500,
+        columns=200, max_time=(60.0, "seconds of a fit"), seed=0,
+    )  # fmt: skip
     chosen = {n: getattr(options, n) for n in ("rows", "columns", "max_time", "seed")}
     kept = chosen | {"rank": RANK, "sets": {}}
     for name in SETS:

@@ -29,7 +29,6 @@ pages show the runs of all parts. `thesis_figures.py` draws them.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import math
@@ -52,7 +51,7 @@ from bmfjax.infer.checkpoint import Checkpoint
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import SECONDS, Records, figures, notes, number, page, table, with_error
 from benchmarks.record import write_record
 
@@ -524,25 +523,20 @@ _FIGURES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--work", type=Path, required=True, help="folder for the runs")
-    parser.add_argument("--draws", type=int, nargs="*", help="only runs of these lengths")
-    parser.add_argument("--data", nargs="*", choices=DATA, help="only these matrices")
-    parser.add_argument("--prior", nargs="*", choices=list(PRIORS), help="only these priors")
-    parser.add_argument("--start", nargs="*", choices=STARTS, help="only these starts")
-    parser.add_argument("--rank", type=int, nargs="*", help="only these ranks")
-    parser.add_argument("--batch", type=int, nargs="*", help="only these batches")
-    parser.add_argument("--seeds", type=int, nargs="*", default=[0], help="of the matrices")
-    parser.add_argument("--shorter", type=int, default=1, help="divide all lengths, for a trial")
-    parser.add_argument(
-        "--limit", type=float, default=math.inf, help="seconds of a run, which then stops"
-    )
-    parser.add_argument("--list", action="store_true", help="list the runs, and end")
-    parser.add_argument("--part", default="", help="name of a part: ends the records' names")
-    parser.add_argument("--output", type=Path, help="folder of the records")
-    options = parse(parser)
+    options = command_line(
+        __doc__, work=dict(type=Path, required=True, help="folder for the runs"),
+        draws=dict(type=int, nargs="*", help="only runs of these lengths"),
+        data=dict(nargs="*", choices=DATA, help="only these matrices"),
+        prior=dict(nargs="*", choices=list(PRIORS), help="only these priors"),
+        start=dict(nargs="*", choices=STARTS, help="only these starts"),
+        rank=dict(type=int, nargs="*", help="only these ranks"),
+        batch=dict(type=int, nargs="*", help="only these batches"),
+        seeds=dict(type=int, nargs="*", default=[0], help="of the matrices"),
+        shorter=(1, "divide all lengths, for a trial"),
+        limit=(math.inf, "seconds of a run, which then stops"),
+        list=(False, "list the runs, and end"),
+        part=("", "name of a part: ends the records' names"),
+    )  # fmt: skip
     options.work.mkdir(parents=True, exist_ok=True)
     fields = ("draws", "data", "prior", "start", "rank", "batch")
     chosen = [
@@ -551,7 +545,7 @@ def main() -> None:
         if all(getattr(run, n) in (getattr(options, n) or [getattr(run, n)]) for n in fields)
     ]
     if not chosen:
-        parser.error("no run of table 3.2 is like this; --list shows all")
+        options.error("no run of table 3.2 is like this; --list shows all")
     for run in chosen:
         path = options.work / f"{run.name}.npz"
         if options.list:

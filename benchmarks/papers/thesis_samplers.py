@@ -19,7 +19,6 @@ Written are, over all entries of both factors:
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 import time
@@ -35,7 +34,7 @@ from bmfjax.infer import ChainRun, TruncatedGibbs, moments
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, notes, number, page, table
 from benchmarks.papers.thesis import lowest_error
 from benchmarks.record import write_record
@@ -211,12 +210,7 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seconds", type=float, default=60.0, help="of sampling, for every run")
-    parser.add_argument("--output", type=Path, help="folder of the record")
-    options = parse(parser)
+    options = command_line(__doc__, seconds=(60.0, "of sampling, for every run"))
     rows = []
     for row in study(options.seconds):
         print(row, flush=True)

@@ -13,7 +13,6 @@ the noise-free matrix.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 import time
@@ -30,7 +29,7 @@ from bmfjax.optimize.palm import Factors, arrays_of, matrix_of, minimise, palm
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.agreement.relaxed_starts import KINDS
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.form import Records, figures, page, table
 from benchmarks.papers.panpal_pull import MAX_STEPS, TOLERANCE, WAYS, pulled
 from benchmarks.record import write_record
@@ -124,12 +123,7 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--matrices", nargs="+", choices=MATRICES, default=MATRICES)
-    parser.add_argument("--ways", nargs="+", choices=WAYS_HERE, default=WAYS_HERE)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(__doc__, seed=0, matrices=some(MATRICES), ways=some(WAYS_HERE))
     found_of = {"size": SIZE, "rank": RANK, "seed": options.seed, "matrices": {}}
     for name in options.matrices:
         made = bmfjax.generate_tiles(SIZE, SIZE, RANK, seed=options.seed, **KINDS[name])

@@ -21,7 +21,6 @@ was hidden are scored.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import statistics
 import sys
@@ -53,7 +52,7 @@ from bmfjax.variational.entry_sampling import STRATEGIES
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import SECONDS, Records, notes, number, page, table, with_error
 from benchmarks.record import write_record
 
@@ -448,22 +447,16 @@ def _hidden(found: dict):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data", choices=list(LARGE))
-    parser.add_argument("--file", type=Path, help="transactions (.npz), but for synthetic data")
-    parser.add_argument("--large", action="store_true", help="the paper's large matrix")
-    parser.add_argument("--repeats", type=int, default=25)
-    parser.add_argument("--draws", type=float, help="entries drawn in a run; default as the paper")
-    parser.add_argument("--batch-updates", type=int, default=60)
-    parser.add_argument("--starts", type=int, default=4, help="of batch inference")
-    parser.add_argument("--only-fit", action="store_true", help="`bmfjax.fit`, and popularity")
-    parser.add_argument("--output", type=Path, help="folder of the record")
-    options = parse(parser)
+    options = command_line(
+        __doc__, {"data": dict(choices=list(LARGE))},
+        file=(Path, "transactions (.npz), but for synthetic data"),
+        large=(False, "the paper's large matrix"), repeats=25,
+        draws=(float, "entries drawn in a run; default as the paper"), batch_updates=60,
+        starts=(4, "of batch inference"), only_fit=(False, "`bmfjax.fit`, and popularity"),
+    )  # fmt: skip
     made_up = options.data == "synthetic"
     if made_up != (options.file is None):
-        parser.error(f"{options.data} {'takes no' if made_up else 'needs'} --file")
+        options.error(f"{options.data} {'takes no' if made_up else 'needs'} --file")
     rows, draws = LARGE[options.data] if options.large else (SMALL, 1e7)
     options.draws = options.draws or draws
     name = f"logistic_recall_{options.data}" + ("_large" if options.large else "")

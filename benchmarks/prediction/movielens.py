@@ -14,7 +14,6 @@ the licence forbids to hand it on, hence none is here.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import math
 import sys
@@ -33,7 +32,7 @@ from bmfjax.kernels.variants.observed_entries import num_chunks, observed_entrie
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, page, table, with_error
 from benchmarks.record import write_record
 
@@ -302,17 +301,12 @@ def _score(case: dict | None, figure: str, digits: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path, help="folder with u.data or ratings.dat")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[5])
-    parser.add_argument("--percent", type=float, nargs="+", default=list(PERCENT))
-    parser.add_argument("--splits", type=int, default=10)
-    parser.add_argument("--chains", type=int, default=1, help="of each model on each split")
-    parser.add_argument("--warmup", type=int, default=150)
-    parser.add_argument("--samples", type=int, default=350)
-    parser.add_argument("--thin", type=int, default=2)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, {"folder": (Path, "folder with u.data or ratings.dat")}, ranks=[5],
+        percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=10,
+        chains=(1, "of each model on each split"), warmup=150,
+        samples=350, thin=2,
+    )  # fmt: skip
     title, user, item, x = read_ratings(options.folder)
     tables = {}
     for percent in options.percent:

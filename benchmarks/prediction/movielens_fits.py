@@ -9,7 +9,6 @@ defaults of `bmfjax.fit`, but for its rank and the processor seconds that it may
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -23,7 +22,7 @@ import bmfjax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.prediction.movielens import PERCENT, PUBLISHED, read_ratings, scores, split, summary
 from benchmarks.record import RESULTS, write_record
 
@@ -64,15 +63,12 @@ def summed(found: list[dict]) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path, help="folder of the ratings, as of movielens.py")
-    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--percent", type=float, nargs="+", default=list(PERCENT))
-    parser.add_argument("--splits", type=int, default=1)
-    parser.add_argument("--max-cpu", type=float, default=600, help="processor seconds of a fit")
-    parser.add_argument("--resume", action="store_true", help="leave what the record holds")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, {"folder": (Path, "folder of the ratings, as of movielens.py")},
+        models=some(MODELS), percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=1,
+        max_cpu=(600.0, "processor seconds of a fit"),
+        resume=(False, "leave what the record holds"),
+    )  # fmt: skip
     # The clock of a fit is a monotonic one: other work on the machine takes nothing of it then.
     time.monotonic = time.process_time
     title, user, item, x = read_ratings(options.folder)
@@ -81,7 +77,7 @@ def main() -> None:
     if options.resume and path.is_file():
         stored = json.loads(path.read_text())["figures"]
         if (stored["splits"], stored["max_cpu_seconds"]) != (options.splits, options.max_cpu):
-            parser.error(f"{path} is of other --splits or another --max-cpu: write elsewhere")
+            options.error(f"{path} is of other --splits or another --max-cpu: write elsewhere")
         shares = stored["observed_percent"]
     for percent in options.percent:
         share = shares.setdefault(f"{percent:g}", {})

@@ -19,7 +19,6 @@ does each part of the run change? `WAYS` alters the parts, on the same matrices.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import math
 import sys
@@ -40,7 +39,7 @@ from bmfjax.kernels.boolean.words import packed_data
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.form import Records, number, page, percent, settings_of, table, with_error
 from benchmarks.papers.boolean_runs import Schedule, empty_basis, program, random_bits
 from benchmarks.record import write_record
@@ -388,25 +387,15 @@ def _ways(share: str, case: dict):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--size", type=int, default=SIZE)
-    parser.add_argument("--shares", nargs="+", type=float, help="default: all; 0.05 to compare")
-    parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--burn", type=int, default=500)
-    parser.add_argument("--keep", type=int, default=200)
-    parser.add_argument("--starts", type=int, default=4)
-    parser.add_argument("--start-sweeps", type=int, default=100)
-    parser.add_argument("--hold", type=int, default=10)
-    parser.add_argument("--dispersion", type=float, default=1.5)
-    parser.add_argument("--compare", action="store_true", help="with other ways to run it")
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
-    parser.add_argument("--exact", type=int, default=100, help="matrices for the spread")
-    parser.add_argument("--fit", nargs="+", type=int, metavar="SEED", help="bmfjax.fit instead")
-    parser.add_argument("--fit-chains", type=int, default=1)
-    parser.add_argument("--fit-warmup", type=int, default=100)
-    parser.add_argument("--fit-samples", type=int, default=200)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, size=SIZE,
+        shares=dict(nargs="+", type=float, help="default: all; 0.05 to compare"), repeats=10,
+        burn=500, keep=200, starts=4, start_sweeps=100, hold=10, dispersion=1.5,
+        compare=(False, "with other ways to run it"), ways=some(WAYS),
+        exact=(100, "matrices for the spread"),
+        fit=dict(nargs="+", type=int, metavar="SEED", help="bmfjax.fit instead"), fit_chains=1,
+        fit_warmup=100, fit_samples=200,
+    )  # fmt: skip
     one = options.compare or options.fit
     options.shares = options.shares or ([0.05] if one else list(SHARES))
     if options.fit is not None:

@@ -13,7 +13,6 @@ method. Also the information that each factor, present or absent, holds on the l
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import warnings
@@ -33,7 +32,7 @@ import bmfjax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, number, page, percent, settings_of, table, with_error
 from benchmarks.record import write_record
 
@@ -175,12 +174,10 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--files", nargs="*", type=Path, default=[], help="npz with labels `y`")
-    for name, value in (("rank", 10), ("chains", 2), ("warmup", 300), ("samples", 300)):
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, files=dict(nargs="*", type=Path, default=[], help="npz with labels `y`"),
+        rank=10, chains=2, warmup=300, samples=300,
+    )  # fmt: skip
     figures = {n: getattr(options, n) for n in ("rank", "chains", "warmup", "samples")}
     figures |= {"folds": FOLDS, "data": {}}
     sources = {"digits": digits} | {p.stem: lambda p=p: from_file(p) for p in options.files}

@@ -11,7 +11,6 @@ SigProfilerAssignment, transposed), and the 300 most frequent words of 395 news 
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, number, page, table, with_error
 
 
@@ -88,12 +87,10 @@ def tables(records: Records):
 
 def main() -> None:
     """Fit both models to every file."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("files", nargs="+", type=Path, help="tables of counts, CSV")
-    parser.add_argument("--rank", type=int, default=5)
-    parser.add_argument("--max-cpu", type=float, default=60.0, help="processor seconds of a fit")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, {"files": dict(nargs="+", type=Path, help="tables of counts, CSV")}, rank=5,
+        max_cpu=(60.0, "processor seconds of a fit"),
+    )  # fmt: skip
     from benchmarks.record import write_record
 
     runs = {}

@@ -30,7 +30,6 @@ seconds of two processors are not compared.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import importlib.util
@@ -46,7 +45,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse, processor
+from benchmarks.device import COMMIT, HIDDEN, command_line, processor, some
 from benchmarks.form import page
 from benchmarks.pages import RESULTS
 from benchmarks.prediction import panel_page, peers, peers_ratings
@@ -251,25 +250,17 @@ are empty.
 
 def main() -> None:
     """Score all models on all sets."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     every, names = list(dict.fromkeys((*MODELS, *RATINGS_MODELS))), [*SETS, *RATED]
-    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
-    parser.add_argument("--sets", nargs="+", choices=names, default=names)
-    parser.add_argument("--models", nargs="+", choices=every, default=every)
-    parser.add_argument(
-        "--max-cpu", type=float, help="processor seconds of a fit; default: its own"
-    )
-    parser.add_argument("--most-cpu", type=float, default=np.inf, help="then no cell begins")
-    parser.add_argument("--patience", type=float, default=1200, help="seconds of a cell at most")
-    parser.add_argument("--seed", type=int, default=0, help="of the fits")
-    parser.add_argument("--again", action="store_true", help="also what the record holds")
-    parser.add_argument("--fits", type=Path, help="folder in which fits are saved")
-    parser.add_argument("--commit", help="of the code, where there is no repository to ask")
-    parser.add_argument("--join", nargs="+", type=Path, help="records of which cells are taken")
-    parser.add_argument("--one", nargs=2, metavar=("SET", "MODEL"), help=argparse.SUPPRESS)
-    parser.add_argument("--found", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, data=dict(type=Path, required=True, help="folder of the sets"), sets=some(names),
+        models=some(every), max_cpu=(float, "processor seconds of a fit; default: its own"),
+        most_cpu=(np.inf, "then no cell begins"), patience=(1200.0, "seconds of a cell at most"),
+        seed=(0, "of the fits"), again=(False, "also what the record holds"),
+        fits=(Path, "folder in which fits are saved"),
+        commit=COMMIT,
+        join=dict(nargs="+", type=Path, help="records of which cells are taken"),
+        one=dict(nargs=2, metavar=("SET", "MODEL"), help=HIDDEN), found=(Path, HIDDEN),
+    )  # fmt: skip
     if options.one:
         one(options)
         return

@@ -19,7 +19,6 @@ reason. Each record is written again after each method: a run that is cut off le
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import os
@@ -35,7 +34,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import HIDDEN, command_line, some
 from benchmarks.form import Records, notes, number, page, table, with_error
 from benchmarks.prediction import peers_binary, peers_others, peers_ratings
 from benchmarks.prediction.peers_form import clocks
@@ -323,29 +322,20 @@ def _chosen(runs: list[dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--movielens", type=Path, help="folder of the publisher's folds")
-    parser.add_argument("--folds", type=int, default=1, help="of MovieLens")
-    parser.add_argument(
-        "--matrices", nargs="+", choices=list(peers_binary.CASES), default=list(peers_binary.CASES)
-    )
-    parser.add_argument("--repeats", type=int, default=3, help="of every binary matrix")
-    parser.add_argument("--threads", type=int, default=1, help="and cores, of every method")
-    parser.add_argument("--patience", type=int, default=900, help="seconds of a method at most")
-    parser.add_argument("--only", default="", help="methods whose name holds this")
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
-    options = parse(parser)
+    options = command_line(
+        __doc__, parts=some(PARTS), movielens=(Path, "folder of the publisher's folds"),
+        folds=(1, "of MovieLens"), matrices=some(peers_binary.CASES),
+        repeats=(3, "of every binary matrix"), threads=(1, "and cores, of every method"),
+        patience=(900, "seconds of a method at most"), only=("", "methods whose name holds this"),
+        one=dict(nargs=4, help=HIDDEN),
+    )  # fmt: skip
     if options.one:
         keep_to(options.threads)
         part, name, seed, place = options.one
         print(json.dumps(measure(part, name, int(seed), Path(place))))
         return
     if "ratings" in options.parts and options.movielens is None:
-        parser.error("the part ratings needs --movielens; give the folder, or other --parts")
+        options.error("the part ratings needs --movielens; give the folder, or other --parts")
     for part in options.parts:
         one_part(part, options)
 

@@ -19,7 +19,6 @@ films. Beside the error stands how many held-out stars lie in their 90 % interva
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tarfile
 import time
@@ -38,7 +37,7 @@ from bmfjax.kernels.ratings.gibbs import PMFDensity
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.cell_moments import cell_moments, noisy_interval
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import SECONDS, Records, listed, notes, number, page, table, with_error
 from benchmarks.prediction.movielens import summary
 from benchmarks.prediction.pmf_runs import predict
@@ -304,17 +303,10 @@ def _inside(mean: float, standard_error: float | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[10, 20])
-    parser.add_argument("--chains", type=int, default=1)
-    parser.add_argument("--warmup", type=int, default=60)
-    parser.add_argument("--samples", type=int, default=240)
-    parser.add_argument(
-        "--attributes", action="store_true", help="with attributes in the prior means, first rank"
-    )
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, folder=dict(type=Path, required=True), ranks=[10, 20], chains=1, warmup=60,
+        samples=240, attributes=(False, "with attributes in the prior means, first rank"),
+    )  # fmt: skip
     title, published, folds = read_folds(options.folder)
     shape = shape_of(folds)
     layout = common_layout([train.T[:2] for train, _ in folds], shape)

@@ -8,7 +8,6 @@ real numbers with Normal-Wishart priors, and rows and columns have effects.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ from bmfjax.kernels.ratings.gibbs import PMFDensity
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.cell_moments import cell_moments
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.prediction.movielens import PERCENT, PUBLISHED, read_ratings, scores, split, summary
 from benchmarks.prediction.pmf_runs import predict
 from benchmarks.record import write_record
@@ -63,15 +62,11 @@ def one_share(user, item, x, percent, options):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--folder", type=Path, required=True, help="with u.data or ratings.dat")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[0, 10])
-    parser.add_argument("--percent", type=float, nargs="+", default=list(PERCENT))
-    parser.add_argument("--splits", type=int, default=10)
-    parser.add_argument("--warmup", type=int, default=60)
-    parser.add_argument("--samples", type=int, default=200)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, folder=dict(type=Path, required=True, help="with u.data or ratings.dat"),
+        ranks=[0, 10], warmup=60, samples=200,
+        percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=10,
+    )  # fmt: skip
     title, user, item, x = read_ratings(options.folder)
     tables, speeds = {}, {}
     for percent in options.percent:

@@ -24,7 +24,6 @@ after every data set.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -36,7 +35,7 @@ from bmfjax.data import BinaryMatrix, InputError
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.form import (
     SECONDS,
     Records,
@@ -346,18 +345,12 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--folder", type=Path, required=True, help="of the density benchmarks")
-    parser.add_argument("--sets", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES))
-    parser.add_argument("--draws", type=int, default=8, help="of the fit, for every row")
-    parser.add_argument("--valid-rows", type=int, default=300)
-    parser.add_argument("--test-rows", type=int, default=5000, help="at most")
-    parser.add_argument("--single-rows", type=int, default=500, help="whose columns are scored")
-    parser.add_argument("--queries", type=int, default=10, help="that all rows share")
-    parser.add_argument("--shared-rows", type=int, default=200)
-    parser.add_argument("--shared-draws", type=int, default=2)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, folder=dict(type=Path, required=True, help="of the density benchmarks"),
+        sets=some(CANDIDATES), draws=(8, "of the fit, for every row"), valid_rows=300,
+        test_rows=(5000, "at most"), single_rows=(500, "whose columns are scored"),
+        queries=(10, "that all rows share"), shared_rows=200, shared_draws=2,
+    )  # fmt: skip
     sets = {}
     for name in options.sets:
         sets[name] = of_set(name, options)

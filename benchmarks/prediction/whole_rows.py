@@ -22,7 +22,6 @@ and rank is told, too.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 import time
@@ -35,7 +34,7 @@ from bmfjax.data import BinaryMatrix
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import COMMIT, command_line, some
 from benchmarks.form import Records, figures, number, page, parts_of, table, with_error
 from benchmarks.pages import RESULTS
 from benchmarks.prediction.row_completion import SET_NAMES, mean_and_error, read_split
@@ -156,21 +155,17 @@ def tables(records: Records):
 
 def main() -> None:
     """Fit all sets with all seeds."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--folder", type=Path, help="of the density benchmarks")
-    parser.add_argument("--sets", nargs="+", choices=list(RUNS), default=list(RUNS))
-    parser.add_argument("--ranks", nargs="+", type=int, default=[RANK])
-    parser.add_argument("--seeds", nargs="+", type=int, help="instead of those of each set")
-    parser.add_argument("--chains", type=int, default=CHAINS)
-    parser.add_argument("--warmup", type=int, help="sweeps, instead of those of each set")
-    parser.add_argument("--samples", type=int, help="draws of each chain, likewise")
-    parser.add_argument("--max-time", type=float, help="seconds of a fit; default: any number")
-    parser.add_argument("--draws", type=int, help="of all chains, for every row, likewise")
-    parser.add_argument("--part", default="whole_rows", help="name of the file")
-    parser.add_argument("--join", nargs="+", type=Path, help="parts to make the record of")
-    parser.add_argument("--commit", help="of the code, where there is no repository to ask")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, folder=(Path, "of the density benchmarks"), sets=some(RUNS), ranks=[RANK],
+        seeds=dict(nargs="+", type=int, help="instead of those of each set"), chains=CHAINS,
+        warmup=(int, "sweeps, instead of those of each set"),
+        samples=(int, "draws of each chain, likewise"),
+        max_time=(float, "seconds of a fit; default: any number"),
+        draws=(int, "of all chains, for every row, likewise"),
+        part=("whole_rows", "name of the file"),
+        join=dict(nargs="+", type=Path, help="parts to make the record of"),
+        commit=COMMIT,
+    )  # fmt: skip
     if options.join:
         runs = [run for figures in figures_of(options.join) for run in figures["runs"]]
         runs.sort(key=lambda run: (list(RUNS).index(run["set"]), run["rank"], run["seed"]))
@@ -178,7 +173,7 @@ def main() -> None:
         print(write_joined("whole_rows", options.join, figures, options.output))
         return
     if options.folder is None:
-        parser.error("give the folder of the density benchmarks, --folder")
+        options.error("give the folder of the density benchmarks, --folder")
     path = (options.output or RESULTS) / f"{options.part}.json"
     runs = figures_of([path])[0]["runs"] if path.exists() else []
     for name in options.sets:

@@ -12,7 +12,6 @@ is above the target are named.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -24,7 +23,7 @@ from bmfjax.posterior.evidence import rank_probabilities
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, listed, notes, number, page, table, with_error
 from benchmarks.record import write_record
 
@@ -110,16 +109,10 @@ def tables(records: Records):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", default="zoo")
-    parser.add_argument("--ranks", type=int, nargs="+", default=list(range(2, 9)))
-    parser.add_argument("--runs", type=int, default=4)
-    parser.add_argument("--particles", type=int, default=512)
-    parser.add_argument("--length", type=int, default=16)
-    parser.add_argument("--target", type=float, default=0.3)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, data="zoo", ranks=list(range(2, 9)), runs=4, particles=512, length=16, target=0.3,
+        seed=0,
+    )  # fmt: skip
     ranks = {rank: one_rank(rank, options) for rank in options.ranks}
     value, error = (
         np.array([r[name] for r in ranks.values()]) for name in ("log_evidence", "standard_error")

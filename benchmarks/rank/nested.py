@@ -16,7 +16,6 @@ likelihood up to 1.8; it learns the number of components, which is given here.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -29,7 +28,7 @@ from bmfjax.diagnostics import ess_bulk, split_rhat
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, listed, notes, number, page, settings_of, table
 from benchmarks.record import write_record
 
@@ -216,14 +215,11 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=3, help="matrices")
-    parser.add_argument("--chains", type=int, default=4)
-    parser.add_argument("--warmup", type=int, help="default: that of the fit")
-    parser.add_argument("--samples", type=int, help="default: that of the fit")
-    parser.add_argument("--max-time", type=float, help="seconds of sampling; default: as above")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, seeds=(3, "matrices"), chains=4, warmup=(int, "default: that of the fit"),
+        samples=(int, "default: that of the fit"),
+        max_time=(float, "seconds of sampling; default: as above"),
+    )  # fmt: skip
     table = {}
     for seed in range(options.seeds):
         table[f"seed {seed}"] = figures = one_matrix(seed, options)

@@ -26,7 +26,6 @@ in a file of its own name, and joined. A matrix that several parts fitted is tol
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 import time
@@ -41,7 +40,7 @@ import bmfjax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import COMMIT, command_line, some
 from benchmarks.form import Records, number, page, parts_of, percent, table
 from benchmarks.pages import RESULTS
 from benchmarks.record import commit_of, figures_of, write_joined, write_record
@@ -322,17 +321,15 @@ def joined(parts: list[dict]) -> dict:
 
 def main() -> None:
     """Fit the matrices of all kinds."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--models", nargs="+", choices=list(TILES), help="of tiles; default: all")
-    parser.add_argument("--runs", type=int, default=20, help="matrices of a kind")
-    parser.add_argument("--first", type=int, default=0, help="seed of the first")
-    parser.add_argument("--most-seconds", type=float, help="processor seconds after which to end")
-    parser.add_argument("--part", default="planted_features", help="name of the file")
-    parser.add_argument("--join", nargs="+", type=Path, help="parts to make the record of")
-    parser.add_argument("--commit", help="of the code, where there is no repository to ask")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, kinds=some(KINDS),
+        models=dict(nargs="+", choices=list(TILES), help="of tiles; default: all"),
+        runs=(20, "matrices of a kind"), first=(0, "seed of the first"),
+        most_seconds=(float, "processor seconds after which to end"),
+        part=("planted_features", "name of the file"),
+        join=dict(nargs="+", type=Path, help="parts to make the record of"),
+        commit=COMMIT,
+    )  # fmt: skip
     path = (options.output or RESULTS) / f"{options.part}.json"
     if options.join:
         figures = {"fit": FIT, "runs": joined(figures_of(options.join))}

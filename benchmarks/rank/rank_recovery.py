@@ -29,7 +29,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -46,7 +45,7 @@ from bmfjax.cli import main as main_of_cli
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.agreement.ormachine_convergence import stored
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.form import SECONDS, Records, notes, number, page, settings_of, table, with_error
 from benchmarks.record import write_record
 
@@ -481,19 +480,12 @@ def _evidence_ranks(matrix: str, study: dict):
 
 def main() -> None:
     """Run the studies."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=STUDIES, default=list(STUDIES))
-    parser.add_argument("--files", type=Path, help="folder of the matrices that are not shipped")
-    parser.add_argument("--ranks", type=int, nargs="+", default=list(RANKS), help="of the grid")
-    parser.add_argument("--repeats", type=int, default=REPEATS, help="matrices of each kind")
-    parser.add_argument("--max-rank", type=int, default=20)
-    parser.add_argument("--chains", type=int, default=2)
-    parser.add_argument("--max-time", type=float, default=60.0, help="seconds of sampling")
-    parser.add_argument("--matrices", type=int, default=200, help="drawn from the prior")
-    parser.add_argument("--draws", type=int, default=500, help="of each of these")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, only=some(STUDIES), files=(Path, "folder of the matrices that are not shipped"),
+        ranks=(list(RANKS), "of the grid"), repeats=(REPEATS, "matrices of each kind"), max_rank=20,
+        chains=2, max_time=(60.0, "seconds of sampling"), matrices=(200, "drawn from the prior"),
+        draws=(500, "of each of these"), seed=0,
+    )  # fmt: skip
     bmfjax.use_compilation_cache()  # hundreds of fits of one shape
     for name in options.only:
         if name == "real" and options.files is None:

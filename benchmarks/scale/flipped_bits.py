@@ -10,7 +10,6 @@ before, or one sentence (`InputError`); wrong is any other error, and other cont
 
 from __future__ import annotations
 
-import argparse
 import collections
 import json
 import sys
@@ -29,7 +28,7 @@ from bmfjax.infer.checkpoint import Checkpoint, Stored
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.record import write_record
 
@@ -176,14 +175,10 @@ def tables(records: Records):
 
 def main() -> None:
     """Flip, read, count."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--edge", type=int, default=2000, help="bytes of which every bit is flipped"
-    )
-    parser.add_argument("--share", type=float, default=0.1, help="of the bits in the middle")
-    parser.add_argument("--seed", type=int, default=0, help="of which bits these are")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, edge=(2000, "bytes of which every bit is flipped"),
+        share=(0.1, "of the bits in the middle"), seed=(0, "of which bits these are"),
+    )  # fmt: skip
     rng, files = np.random.default_rng(options.seed), {}
     with tempfile.TemporaryDirectory() as place:
         fit, checkpoint, identity = stored(Path(place))

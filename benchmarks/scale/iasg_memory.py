@@ -12,7 +12,6 @@ memory is read when it ends.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import resource
@@ -25,7 +24,7 @@ import jax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import HIDDEN, command_line
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.record import write_record
 
@@ -88,11 +87,10 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--samples", type=int, nargs="*", default=[6_000, 60_000, 600_000])
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
-    options = parse(parser)
+    options = command_line(
+        __doc__, samples=dict(type=int, nargs="*", default=[6_000, 60_000, 600_000]),
+        one=(int, HIDDEN),
+    )  # fmt: skip
     if options.one is not None:
         print(json.dumps(run_once(options.one)))
         return

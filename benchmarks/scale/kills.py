@@ -10,7 +10,6 @@ the draws are compared with those of a run that nobody killed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from bmfjax.infer.checkpoint import Checkpoint
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.record import write_record
 
@@ -127,12 +126,9 @@ def tables(records: Records):
 
 def main() -> None:
     """Kill, resume, compare."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--samples", type=int, default=200_000)
-    parser.add_argument("--seed", type=int, default=0, help="of the seconds before a kill")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, kills=20, samples=200_000, seed=(0, "of the seconds before a kill")
+    )
     rng, kills, runs = np.random.default_rng(options.seed), [], 0
     with tempfile.TemporaryDirectory() as place:
         folders = [Path(place) / "unbroken"]

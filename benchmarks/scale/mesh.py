@@ -16,7 +16,6 @@ system gives it, and pinned to one of them.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -30,7 +29,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import HIDDEN, command_line
 from benchmarks.form import Records, notes, number, page, table
 
 DENSITY, NOISE, OBSERVED = 0.2, 0.05, 0.01
@@ -290,17 +289,11 @@ def _one_mesh(found: dict):
 
 def main() -> None:
     """Take turns, and write the medians."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", choices=tuple(MODELS), default="ormachine")
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--columns", type=int, default=1000)
-    parser.add_argument("--rank", type=int, default=10)
-    parser.add_argument("--devices", type=int, default=2, help="along the rows")
-    parser.add_argument("--sweeps", type=int, default=5, help="of a round")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, model=dict(choices=tuple(MODELS), default="ormachine"), rows=100_000, columns=1000,
+        rank=10, devices=(2, "along the rows"), sweeps=(5, "of a round"), rounds=9,
+        way=dict(choices=WAYS, help=HIDDEN),
+    )  # fmt: skip
     if options.way:
         serve(options)
         return

@@ -12,7 +12,6 @@ of entries that the factors found get wrong, against the product without noise.
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import subprocess
@@ -24,7 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import HIDDEN, command_line, some
 from benchmarks.form import SECONDS, Records, figures, notes, number, page, percent, table
 from benchmarks.record import write_record
 
@@ -85,9 +84,9 @@ def wrong_entries(made, fit) -> int:
 
     basis, found = pack_on_host(made.basis.T), pack_on_host(fit.basis_binary.T)
     wrong = 0
-    for some in blocks(*made.data.shape):
-        clean = product_words(made.usage[some].T, basis)
-        wrong += int(count_ones(clean ^ product_words(fit.usage_binary[some].T, found)).sum())
+    for part in blocks(*made.data.shape):
+        clean = product_words(made.usage[part].T, basis)
+        wrong += int(count_ones(clean ^ product_words(fit.usage_binary[part].T, found)).sum())
     return wrong
 
 
@@ -142,12 +141,7 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=SIZES, default=list(SIZES), metavar="SIZE")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--one", help=argparse.SUPPRESS)  # a size, in a process of its own
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(__doc__, only=some(SIZES), seed=0, one=(str, HIDDEN))
     if options.one:
         print(json.dumps(one_size(options.one, options.seed)))
         return

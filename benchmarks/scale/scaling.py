@@ -13,7 +13,6 @@ reading words that do not fit into the caches, and counting bits of words that d
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import math
@@ -30,7 +29,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import HIDDEN, command_line, some
 from benchmarks.form import Records, figures, number, page, percent, table
 
 #: Rows, columns, rank.
@@ -263,13 +262,8 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     names = list(map(name_of, SIZES))
-    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="SIZE")
-    parser.add_argument("--one", help=argparse.SUPPRESS)  # a size, in a process of its own
-    parser.add_argument("--library", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(__doc__, only=some(names), one=(str, HIDDEN), library=(Path, HIDDEN))
     if options.one:
         size = SIZES[names.index(options.one)]
         print(json.dumps(one_size(size, options.library)))

@@ -13,7 +13,6 @@ densities are compared. The largest matrix is run sparse only.
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import subprocess
@@ -26,7 +25,7 @@ import scipy.sparse as sp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import HIDDEN, command_line, some
 from benchmarks.form import Records, figures, notes, number, page, table
 from benchmarks.record import write_record
 
@@ -167,12 +166,7 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=SIZES, default=list(SIZES), metavar="SIZE")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)  # a run, in its own process
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(__doc__, only=some(SIZES), seed=0, one=dict(nargs=3, help=HIDDEN))
     if options.one:
         print(json.dumps(one_run(*options.one, options.seed)))
         return

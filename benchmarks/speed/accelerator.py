@@ -17,7 +17,6 @@ It needs what bmfjax needs, and pytest. The record is named by the device.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -32,7 +31,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import COMMIT, command_line, some
 from benchmarks.form import Records, notes, number, page, table
 from benchmarks.record import write_record
 from benchmarks.speed.accelerator_phases import (
@@ -279,12 +278,10 @@ def _plain(value) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=list(PHASES), default=list(PHASES))
-    parser.add_argument("--limit", type=float, default=480, help="seconds in all")
-    parser.add_argument("--commit", help="of the code, where there is no repository to ask")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, only=some(PHASES), limit=(480.0, "seconds in all"),
+        commit=COMMIT,
+    )  # fmt: skip
     end = time.monotonic() + options.limit
     # The record says on which device all is measured.
     chosen = {"device", *options.only}

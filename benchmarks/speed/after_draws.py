@@ -11,7 +11,6 @@ that before it, so that what it was given does not count.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -23,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import HIDDEN, command_line
 from benchmarks.form import Records, figures, notes, number, page, table
 from benchmarks.record import write_record
 
@@ -186,12 +185,9 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--only", nargs=2, metavar=("SHAPE", "STEP"), help=argparse.SUPPRESS)
-    arguments = parse(parser)
-    if arguments.only:
-        print(json.dumps(run_step(*arguments.only)))
+    options = command_line(__doc__, only=dict(nargs=2, metavar=("SHAPE", "STEP"), help=HIDDEN))
+    if options.only:
+        print(json.dumps(run_step(*options.only)))
         return
     figures = {}
     for shape, (*_, steps) in SHAPES.items():
@@ -201,7 +197,7 @@ def main() -> None:
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             figures[shape][step] = json.loads(done.stdout.splitlines()[-1])
             print(shape, step, figures[shape][step], flush=True)
-    print(write_record("after_draws", figures, arguments.output))
+    print(write_record("after_draws", figures, options.output))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ without noise.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -29,7 +28,7 @@ import scipy.sparse as sp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import HIDDEN, command_line, some
 from benchmarks.form import SECONDS, Records, figures, notes, number, page, percent, table
 from benchmarks.record import write_record
 
@@ -169,12 +168,7 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=FORMATS, default=list(FORMATS))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--one", help=argparse.SUPPRESS)  # a format, in a process of its own
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(__doc__, only=some(FORMATS), seed=0, one=(str, HIDDEN))
     if options.one:
         print(json.dumps(one_format(options.one, *make(options.seed))))
         return

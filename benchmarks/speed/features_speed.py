@@ -11,7 +11,6 @@ compiles; and the peak of the resident memory. Every size runs in a process of i
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -24,7 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import HIDDEN, command_line, some
 from benchmarks.form import Records, number, page, table
 
 #: Rows, columns, rank, and the sweeps of a round.
@@ -93,11 +92,7 @@ def tables(records: Records):
 
 def main() -> None:
     """Measure all sizes."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=list(SIZES), default=list(SIZES))
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(__doc__, only=some(SIZES), one=(str, HIDDEN))
     if options.one:
         print(json.dumps(one(options.one)))
         return

@@ -26,7 +26,6 @@ command, `--tries` times: how long it took, and whether there was a result.
 
 from __future__ import annotations
 
-import argparse
 import compileall
 import json
 import os
@@ -41,7 +40,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import COMMIT, HIDDEN, command_line
 from benchmarks.form import SECONDS, Records, notes, number, page, table
 
 PHASES = ("import", "start", "sample", "after", "compile")
@@ -455,28 +454,17 @@ def _answered(about: list, run: dict) -> list:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="+", help="cases whose names begin with one of these")
-    parser.add_argument(
-        "--movielens", type=Path, help="the publisher's folder, with its five folds"
-    )
-    parser.add_argument("--data", type=Path, help="folder of the sets of panel.py")
-    parser.add_argument("--max-time", type=float, help="that of the fit; default: its own")
-    parser.add_argument(
-        "--limit", type=float, metavar="SECONDS", help="run the command with this --max-time"
-    )
-    parser.add_argument(
-        "--append", action="store_true", help="to the record, of the same commit, that is there"
-    )
-    parser.add_argument(
-        "--until", default="all", help="that of the fit; usable: the first answer that holds"
-    )
-    parser.add_argument("--tries", type=int, default=1, help="with --limit, of each case")
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--commit", help="of the code, where git is not there to tell")
-    for name, kind in (("--case", str), ("--cache", Path), ("--steps", int)):
-        parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
-    options = parse(parser)
+    options = command_line(
+        __doc__, only=dict(nargs="+", help="cases whose names begin with one of these"),
+        movielens=(Path, "the publisher's folder, with its five folds"),
+        data=(Path, "folder of the sets of panel.py"),
+        max_time=(float, "that of the fit; default: its own"),
+        limit=(float, "run the command with this --max-time"),
+        append=(False, "to the record, of the same commit, that is there"),
+        until=("all", "that of the fit; usable: the first answer that holds"),
+        tries=(1, "with --limit, of each case"), commit=COMMIT, case=(str, HIDDEN),
+        cache=(Path, HIDDEN), steps=(int, HIDDEN),
+    )  # fmt: skip
     if options.case:
         print(json.dumps(run_case(options)))
         return

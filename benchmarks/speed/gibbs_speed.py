@@ -10,7 +10,6 @@ joint density per second against NumPyro's NUTS on the same model, both started 
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 import time
@@ -29,7 +28,7 @@ from bmfjax.kernels.relaxed.data import cross_product, residual_sum_of_squares
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, notes, number, page, table
 from benchmarks.record import write_record
 
@@ -200,16 +199,10 @@ def _gibbs_speed(found: dict):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--size", type=int, default=512)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--sweeps", type=int, default=100, help="in a round")
-    parser.add_argument("--nuts-size", type=int, default=128)
-    parser.add_argument("--nuts-warmup", type=int, default=200)
-    parser.add_argument("--nuts-samples", type=int, default=100)
-    parser.add_argument("--gibbs-sweeps", type=int, default=5000)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, size=512, rounds=15, sweeps=(100, "in a round"), nuts_size=128, nuts_warmup=200,
+        nuts_samples=100, gibbs_sweeps=5000,
+    )  # fmt: skip
     figures = {
         "rank": RANK,
         "size": options.size,

@@ -14,7 +14,6 @@ one run; medians over the rounds.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import statistics
 import sys
@@ -30,7 +29,7 @@ from bmfjax.data import thesis_matrix
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, notes, number, page, table
 from benchmarks.record import write_record
 
@@ -136,11 +135,7 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=200, help="steps in one timed call")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(__doc__, rounds=15, steps=(200, "steps in one timed call"))
     data = thesis_matrix("clean").data.dense()
     rows = []
     for batch in (75, 250, 512):

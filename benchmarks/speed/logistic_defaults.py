@@ -11,7 +11,6 @@ fit, four starts averaged, is measured on the 2000 x 1000 one, and of one more t
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import subprocess
@@ -38,7 +37,7 @@ from bmfjax.variational import posterior as lp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import HIDDEN, command_line
 from benchmarks.form import Records, figures, notes, number, page, percent, table
 from benchmarks.record import write_record
 
@@ -192,11 +191,7 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=500, help="the most that a fit takes")
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--only", help=argparse.SUPPRESS)
-    options = parse(parser)
+    options = command_line(__doc__, steps=(500, "the most that a fit takes"), only=(str, HIDDEN))
     if options.only:
         function, *arguments = json.loads(options.only)
         kinds = {"fitted": fitted, "steps_timed": steps_timed}

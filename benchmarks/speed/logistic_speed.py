@@ -9,7 +9,6 @@ held after a tenth of them and after all.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import sys
 import time
@@ -26,7 +25,7 @@ from bmfjax.variational import posterior as lp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, notes, number, page, table
 from benchmarks.record import write_record
 
@@ -116,12 +115,10 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--draws", type=float, default=1e7, help="entries drawn for the memory")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--chunks", type=int, default=60, help="chunks of 4096 entries in a round")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, draws=(1e7, "entries drawn for the memory"), rounds=5,
+        chunks=(60, "chunks of 4096 entries in a round"),
+    )  # fmt: skip
     figures = {n: getattr(options, n) for n in ("draws", "rounds", "chunks")}
     first = prepared(SHAPES[0])
     advance(first, 2)

@@ -24,7 +24,6 @@ its standard deviations are never right.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 import tempfile
@@ -47,7 +46,7 @@ from bmfjax.diagnostics import ess_bulk, split_rhat
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, notes, number, page, table
 from benchmarks.record import write_record
 
@@ -348,19 +347,12 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--covariates", type=int, default=10, help="one of them constant")
-    parser.add_argument("--seeds", type=int, default=3, help="chains of each sampler")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of a chain, processor's")
-    parser.add_argument("--mean", type=float, default=0.02, help="tolerance of means")
-    parser.add_argument("--sd", type=float, default=0.02, help="of standard deviations")
-    parser.add_argument("--subset", type=int, default=20_000, help="rows that NUTS takes")
-    parser.add_argument("--only", default="", help="samplers whose name holds this")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, rows=1_000_000, covariates=(10, "one of them constant"),
+        seeds=(3, "chains of each sampler"), seconds=(15.0, "of a chain, processor's"),
+        mean=(0.02, "tolerance of means"), sd=(0.02, "of standard deviations"),
+        subset=(20_000, "rows that NUTS takes"), only=("", "samplers whose name holds this"),
+    )  # fmt: skip
     warnings.simplefilter("ignore", UserWarning)  # of short windows
     folder = tempfile.TemporaryDirectory()
     jax.config.update("jax_compilation_cache_dir", folder.name)

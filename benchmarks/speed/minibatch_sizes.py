@@ -12,7 +12,6 @@ of draws each; a cost is the median over the stretches, in processor time.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -28,7 +27,7 @@ from bmfjax.infer import ChainRun
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.bias_table import Posterior, compare, moments
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, figures, notes, number, page, table
 from benchmarks.record import write_record
 
@@ -154,16 +153,11 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sizes", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192])
-    parser.add_argument("--batches", type=int, nargs="+", default=[64, 256])
-    parser.add_argument("--warmup", type=int, default=120, help="draws, in which anchors move")
-    parser.add_argument("--draws", type=int, default=2000, help="at most, of each sampler")
-    parser.add_argument("--seconds", type=float, default=240, help="at most, of each size")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, sizes=[512, 1024, 2048, 4096, 8192], batches=[64, 256],
+        warmup=(120, "draws, in which anchors move"), draws=(2000, "at most, of each sampler"),
+        seconds=(240.0, "at most, of each size"),
+    )  # fmt: skip
     table = {}
     for size in options.sizes:
         table[str(size)] = size_row(size, options)

@@ -12,7 +12,6 @@ It needs an NVIDIA GPU. Parts are written as they end.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import sys
@@ -27,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
-from benchmarks.device import parse
+from benchmarks.device import COMMIT, command_line, some
 from benchmarks.form import Records, notes, number, page, table
 from benchmarks.record import write_record
 from benchmarks.speed import accelerator_phases
@@ -284,11 +283,10 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--commit", help="of the code, where there is no repository to ask")
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, parts=some(PARTS),
+        commit=COMMIT,
+    )  # fmt: skip
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
         for part in options.parts:

@@ -15,7 +15,6 @@ sweep is one of four replicas at temperatures of their own. `--updates` does not
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -37,7 +36,7 @@ from bmfjax.kernels.numerics.compiling import chain_options
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line, some
 from benchmarks.form import Records, notes, number, page, table
 from benchmarks.record import write_record
 
@@ -196,12 +195,10 @@ def tables(records: Records):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--sizes", nargs="+", default=NAMES, choices=NAMES)
-    parser.add_argument("--updates", nargs="+", default=["metropolis"], choices=list(UPDATES))
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--output", type=Path)
-    options = parse(parser)
+    options = command_line(
+        __doc__, sizes=some(NAMES),
+        updates=dict(nargs="+", default=["metropolis"], choices=list(UPDATES)), rounds=15,
+    )  # fmt: skip
     figures = {}
     for name in options.sizes:
         figures[name] = measure(name, options.rounds, options.updates)

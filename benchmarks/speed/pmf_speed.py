@@ -17,7 +17,6 @@ does not divide loops among threads, which costs more where blocks are small. `-
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -29,7 +28,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import HIDDEN, command_line
 from benchmarks.form import Records, number, page, table
 
 
@@ -172,26 +171,19 @@ def _sweep(run: dict | None, of: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--columns", type=int, default=5_000)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[10, 32])
-    parser.add_argument("--threads", type=int, default=1, help="of either program, and cores")
-    parser.add_argument(
-        "--divided", action="store_true", help="compile ours as XLA does by default"
-    )
-    parser.add_argument("--sweeps", type=int, default=20)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--program", choices=["bmfjax", "smurff"], help=argparse.SUPPRESS)
-    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
-    options = parse(parser)
+    options = command_line(
+        __doc__, rows=10_000, columns=5_000, ranks=[10, 32],
+        threads=(1, "of either program, and cores"),
+        divided=(False, "compile ours as XLA does by default"), sweeps=20,
+        program=dict(choices=["bmfjax", "smurff"], help=HIDDEN), rank=(int, HIDDEN),
+    )  # fmt: skip
     if options.program:
         print(json.dumps(measure(options)))
         return
     from benchmarks.record import write_record
 
     if not 1 <= options.threads <= (os.cpu_count() or 1):
-        parser.error(f"--threads is {options.threads}; give 1 to {os.cpu_count()}, the cores here")
+        options.error(f"--threads is {options.threads}; give 1 to {os.cpu_count()}, the cores here")
     compiled = "by XLA's defaults" if options.divided else "as by fit"
     figures = {
         "rows": options.rows, "columns": options.columns, "observed_percent": 1,

@@ -8,7 +8,6 @@ items of every user, and those of one. Nothing of it is compiled; users are shar
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ import bmfjax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import parse
+from benchmarks.device import command_line
 from benchmarks.form import Records, number, page, table
 from benchmarks.record import write_record
 
@@ -73,8 +72,7 @@ draws of a fit at rank 10. Those of one user take 0.01 s.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parse(parser)
+    options = command_line(__doc__)
     fit = bmfjax.fit(
         planted(), bmfjax.PMF(RANK), num_chains=CHAINS, num_warmup=50, num_samples=DRAWS,
         progress=False,
@@ -91,7 +89,7 @@ def main() -> None:
     for name, call in calls.items():
         figures["calls"][name] = measured(call)
         print(name, figures["calls"][name], flush=True)
-    print(write_record("recommend_speed", figures))
+    print(write_record("recommend_speed", figures, options.output))
 
 
 if __name__ == "__main__":
