@@ -12,8 +12,6 @@
 of which this is not known. `--join` writes a record of parts, which the same script made elsewhere.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json

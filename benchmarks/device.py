@@ -4,8 +4,6 @@ JAX is not imported here: scripts that measure its start, or that measure in pro
 own, must not load it, nor take the memory of an accelerator, before these do.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -1,7 +1,5 @@
 """What the generated pages are made of: a page for each question, tables, and numbers."""
 
-from __future__ import annotations
-
 import fnmatch
 import inspect
 import math

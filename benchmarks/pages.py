@@ -4,8 +4,6 @@
 what the functions below `@page` make of the JSON records beside it.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib
@@ -20,6 +18,8 @@ from benchmarks.form import PAGES, Page, Records, table
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+#: Records that are linked below an answer at most; their page has more.
+FEW = 8
 #: What the scripts of every folder ask.
 FOLDERS = {
     "agreement": "Do chains agree, and do they find what is there?",
@@ -175,7 +175,27 @@ def readme(modules: dict[str, ModuleType]) -> str:
         for name in asked:
             if scripts()[name].parent.name == folder:
                 blocks += [f"### {question(modules[name])}", modules[name].ANSWER.strip()]
+                blocks += _ending(name, asked[name], records)
     return "\n\n".join(blocks) + "\n"
+
+
+def _ending(name: str, shown: list[str], records: list[str]) -> list[str]:
+    """Write how an answer is made again, and where its tables and records are."""
+    if not shown:
+        return []
+    links = [f"[{page}](results/{page}.md)" for page in shown]
+    if len(links) == 1:
+        links = [f"[tables](results/{shown[0]}.md)"]
+    for page in shown:
+        own = sorted(record for record in records if PAGES[page].shows(record))
+        names = [record.removeprefix(page).strip("_").replace("_", " ") for record in own]
+        links += [
+            f"[{label or 'record'}](results/{record}.json)"
+            for label, record in zip(names, own, strict=True)
+            if len(own) <= FEW
+        ]
+    said = f"`python benchmarks --run {name}`: {', '.join(links)}."
+    return [textwrap.fill(said, 100, break_on_hyphens=False, break_long_words=False)]
 
 
 def _index(modules: dict[str, ModuleType], asked: dict[str, list[str]]) -> str:

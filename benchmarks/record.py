@@ -3,8 +3,6 @@
 The page of a record, a table of its figures, is made with it: see `pages`.
 """
 
-from __future__ import annotations
-
 import datetime
 import functools
 import importlib.metadata

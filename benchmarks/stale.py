@@ -5,8 +5,6 @@ that these import in turn. `bmfjax.fit` runs all models; of these count the ones
 names.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import hashlib

@@ -10,8 +10,6 @@ column.
     python benchmarks/agreement/long_matrix.py advertisement.npz --rank 10
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path
@@ -103,7 +101,6 @@ def one_case(data, rank: int, seed: int = 0, keep=None, **chosen) -> dict:
     )
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("85e6d9e", "one core, with other work beside it", "long_matrix_advertisement_rank_10"),
 )
@@ -124,9 +121,6 @@ The prediction was to be better than the nonnegative factorisation's, and it is 
 s of sampling on one core, with other work beside it; ten minutes on two cores were allowed. The
 chains are in different modes, which more time of the same kind would not mend: better starts or
 moves are needed.
-
-`python benchmarks/agreement/long_matrix.py advertisement.npz --rank 10 --max-time 480`:
-[tables](results/long_matrix.md), [record](results/long_matrix_advertisement_rank_10.json).
 """
 
 

@@ -12,8 +12,6 @@ there.
     python benchmarks/agreement/mnist.py --folder FOLDER
 """
 
-from __future__ import annotations
-
 import gzip
 import sys
 from pathlib import Path
@@ -69,7 +67,6 @@ def draw(fit, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("605eee4", "other work ran beside it, on the same core", "mnist"),
 )
@@ -89,9 +86,7 @@ chains do not agree: 8 of the 16 factors are found by all, and the R-hat of the 
 A nonnegative factorisation of the same rank predicts hidden pixels better. The fit had 240 s of
 sampling, on a core that other work shared.
 
-`python benchmarks/agreement/mnist.py --folder FOLDER --max-time 240`: [tables](results/mnist.md),
-[record](results/mnist.json). Without the folder the images come from scikit-learn's cache of
-openml.
+Without `--folder` the images come from scikit-learn's cache of openml.
 """  # noqa: E501
 
 

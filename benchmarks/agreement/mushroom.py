@@ -9,8 +9,6 @@ threshold that leaves the fewest entries wrong: it adds where the Boolean produc
     python benchmarks/agreement/mushroom.py mushroom.npz
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path
@@ -83,7 +81,6 @@ def thresholded(data, rank: int) -> dict:
     return {"errors": wrong[best], "threshold": round(float(levels[best]), 2)}
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("85e6d9e", SECONDS, "mushroom"),
 )
@@ -110,9 +107,6 @@ solution. The nonnegative factorisation adds factors where the Boolean product d
 probably differ for that reason; it was not studied further. Of each row 200 s at most are sampling,
 with other work beside it; the rest is looking for starts. Rebirths of whole factors are accepted 2
 to 7 % of the time.
-
-`python benchmarks/agreement/mushroom.py mushroom.npz --max-time 200`:
-[tables](results/mushroom.md), [record](results/mushroom.json).
 """
 
 

@@ -9,8 +9,6 @@ of the noise and say nothing of it).
     python benchmarks/agreement/nmf_coverage.py [--quick] [--only SET ...] [--rows ROW ...]
 """
 
-from __future__ import annotations
-
 import os
 import sys
 
@@ -219,7 +217,6 @@ def draw(curves, path) -> None:
     plt.close(figure)
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("ed7326c", SECONDS, "nmf_coverage_large"),
     ("c78ced3", SECONDS, "nmf_coverage_restarts"),
@@ -273,13 +270,6 @@ The large sets (500 x 50) are at the paper's full protocol too, ten repetitions 
 * Restarts that stop at a relative projected gradient of 0.005 pass no filter on the large sets. At
   0.0003, 117 to 222 of 1,000 pass. The paper does not say where its own stop; of the set with two
   solutions 5 to 309 of its 10,000 pass.
-
-`python benchmarks/agreement/nmf_coverage.py`: [tables and pictures](results/nmf_coverage.md),
-[small sets](results/nmf_coverage_small.json), [large sets](results/nmf_coverage_large.json), [their
-restarts](results/nmf_coverage_restarts.json), walls there [from the
-start](results/nmf_coverage_crossings.json) and [after a warm-up](results/nmf_coverage_walls.json),
-[small sets without noise](results/nmf_coverage_exact.json) and [after a
-warm-up](results/nmf_coverage_warmup.json).
 """
 
 _COVERAGE = {

@@ -7,8 +7,6 @@ by the multiplicative updates of Lee and Seung (2001) and the projected gradient
 Both run under ``jit`` and ``vmap``: thousands of restarts at once.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax

@@ -5,8 +5,6 @@ thinned to at most `kept`; of every draw half the squared residual over the nois
 (the log likelihood without its constant); and the seconds it took.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import time

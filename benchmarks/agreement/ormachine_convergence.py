@@ -11,8 +11,6 @@ disagree the record holds the modes and their weights. One record a case.
 little end first), or `indptr` and `indices` of its ones: see `FILES`.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path
@@ -109,7 +107,6 @@ def _rounded(value):
     return round(value, 4) if isinstance(value, float) else value
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     (
         "e260a96",
@@ -230,9 +227,6 @@ The tables also have the runs of earlier code. On the zoo at rank 8 a ladder of 
 did not make chains agree (entries 1.145). On the pathways at rank 8, chains that start from their
 own climbs end in modes of their own (log joint 2.850). The zoo and the votes at rank 8 and Bob Ross
 ran on shared cores, so that their seconds are upper bounds.
-
-`python benchmarks/agreement/ormachine_convergence.py --files FOLDER`, with `--seed 1` and `--seed
-2` for the other seeds: [tables and records](results/ormachine_convergence.md).
 """
 
 

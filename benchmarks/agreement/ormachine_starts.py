@@ -9,8 +9,6 @@ by chain.
     python benchmarks/agreement/ormachine_starts.py
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path
@@ -93,7 +91,6 @@ def wrong_entries(usage, basis, clean) -> int:
     return int(((mean >= 0.5 * len(usage)) != clean).sum())
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("b6308ea", "earlier: half the draws, births, no exchange of factors", "ormachine_starts"),
 )
@@ -110,10 +107,6 @@ be chance, because few draws decide on which side of one half an uncertain entry
 have not been made. With the earlier code, half the draws and no exchange of factors, it held on 1
 of 5 (108.3 wrong entries against 96.4), and on one of the matrices the chains disagreed (R-hat
 1.596).
-
-`python benchmarks/agreement/ormachine_starts.py --kinds "8x8 noisy"`:
-[tables](results/ormachine_starts.md), [record](results/ormachine_starts_8x8_noisy.json),
-[earlier](results/ormachine_starts.json).
 """
 
 

@@ -12,8 +12,6 @@ how long a sweep of one chain takes, with a million counts that are not zero.
     python benchmarks/agreement/poisson_signatures.py --sweep
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics
@@ -119,9 +117,6 @@ signatures and in two with 15 it is one too large, with a probability of 1.00 al
 it is right each time. Published are 18 to 20 of 20. A fit takes 47 to 122 processor seconds, of a
 limit of 120. Of 95 % intervals of exposures 94 to 95 % hold, by the mean of three matrices. A sweep
 with a million counts that are not zero takes 0.2 processor seconds a chain.
-
-`python benchmarks/agreement/poisson_signatures.py --seeds 0 1 2`:
-[tables](results/poisson_signatures.md), [record](results/poisson_signatures.json).
 """
 
 

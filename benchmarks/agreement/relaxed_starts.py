@@ -8,8 +8,6 @@ binarisation, which never sees it, beside the best threshold chosen on it.
     python benchmarks/agreement/relaxed_starts.py
 """
 
-from __future__ import annotations
-
 import functools
 import statistics
 import sys
@@ -131,9 +129,6 @@ About 13,000 entries of these data are wrong, and the chains end in different mo
 densities differ by 200 to 448, so that the chain with the highest one is the best guess. One
 threshold of 0.5 for both factors leaves 803 to 873 wrong entries (median of the chains) even on the
 dense noisy matrices, on which the chains agree.
-
-`python benchmarks/agreement/relaxed_starts.py`: [tables](results/relaxed_starts.md),
-[record](results/relaxed_starts.json).
 """  # noqa: E501
 
 

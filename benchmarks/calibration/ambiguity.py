@@ -16,8 +16,6 @@ starts and from the truth. Written are, over all entries of both factor matrices
     python benchmarks/calibration/ambiguity.py
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from pathlib import Path
@@ -154,9 +152,6 @@ posterior standard deviation adds. These are exact draws on the dense noisy matr
   standard deviations, as the picture shows. The chains agree here too.
 * At rank 20 the chains do not agree (R-hat 2.418), so that no standard deviation of one chain is
   the posterior's.
-
-`python benchmarks/calibration/ambiguity.py --chains 2 --warmup 1200 --samples 1500`:
-[tables](results/ambiguity.md), [record](results/ambiguity.json).
 """  # noqa: E501
 
 

@@ -17,8 +17,6 @@ fixed sample of factor entries with those of a long exact run:
     python benchmarks/calibration/bias_table.py
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import time
@@ -270,7 +268,6 @@ def markdown(tables: dict) -> str:
     return "\n".join(lines)
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("c78ced3", "other work ran beside it: compare effective draws within a table", "bias_table"),
 )
@@ -310,9 +307,6 @@ are wrong whatever they are multiplied by: by Fisher information, as in the thes
 posterior standard deviations off, by that curvature 0.58. A mirror map (the logit) removes the
 bounds, and mixes a hundred times more slowly than reflection. What helps is to leave averages:
 reflected steps with noise have 0.08, auxiliary variables 0.002.
-
-`python benchmarks/calibration/bias_table.py`: [tables](results/bias_table.md),
-[record](results/bias_table.json).
 """
 
 _BIAS = ("mean", "sd", "ratio", "ks_near_0", "ks_inside", "ks_near_1", "ess_per_second", "seconds")

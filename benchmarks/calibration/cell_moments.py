@@ -3,8 +3,6 @@
 The memory is that of few draws, however many are taken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import jax.numpy as jnp

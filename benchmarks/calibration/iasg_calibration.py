@@ -16,8 +16,6 @@ scales. For each calibration of IASG
     python benchmarks/calibration/iasg_calibration.py
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import warnings
@@ -163,7 +161,6 @@ def compare(draws, predicted, exact) -> dict:
     return row
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("55e7bda", SECONDS, "iasg_calibration"),
 )
@@ -186,9 +183,6 @@ posterior of diabetes, by 28 % on wine, by 72 % on breast cancer and sixteenfold
 whose classes nearly come apart. `IASG` measures this change and warns of it, and of averages that
 gradient noise hardly moves; without calibration nothing is measured. Where it warns, use `SGLD`
 with control variates, or NUTS.
-
-`python benchmarks/calibration/iasg_calibration.py`: [tables](results/iasg_calibration.md),
-[record](results/iasg_calibration.json).
 """  # noqa: E501
 
 

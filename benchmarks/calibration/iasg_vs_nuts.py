@@ -9,8 +9,6 @@ matched. Differences are in posterior standard deviations of NUTS.
     python benchmarks/calibration/iasg_vs_nuts.py
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import time
@@ -62,9 +60,6 @@ deviations from those of NUTS in the median, and those of the basis 0.699. The p
 with 0.356 and a ratio of standard deviations of 1.047. Standard deviations of the usage are 0.767
 times the posterior's in the median, and 0.103 at the 10 % quantile. The precision is far off too:
 its mean is 10.318 where NUTS has 9.114 ± 0.172, which is 7.0 posterior standard deviations.
-
-`python benchmarks/calibration/iasg_vs_nuts.py`: [tables](results/iasg_vs_nuts.md),
-[record](results/iasg_vs_nuts.json).
 """
 
 

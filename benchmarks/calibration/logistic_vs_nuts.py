@@ -12,8 +12,6 @@ probabilities and the log odds of all entries, with the seconds of both fits.
     python benchmarks/calibration/logistic_vs_nuts.py
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from pathlib import Path
@@ -128,7 +126,6 @@ def _q(values, p: float) -> float:
     return round(float(np.quantile(values, p)), 4)
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("605eee4", SECONDS, "logistic_vs_nuts"),
 )
@@ -147,9 +144,6 @@ as the reference on the votes at rank 2 (R-hat 1.008): the log odds of variation
 are 0.37 to 1.86 times as large (10 % and 90 % quantile; 0.60 in the median). The votes are harder
 than the matrices above. The sampler takes 24.6 s, and variational inference 5.8 s, with other work
 beside them. To trust a standard deviation, sample.
-
-`python benchmarks/calibration/logistic_vs_nuts.py`: [tables](results/logistic_vs_nuts.md),
-[record](results/logistic_vs_nuts.json).
 """
 
 

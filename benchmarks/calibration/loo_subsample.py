@@ -18,8 +18,6 @@ Needs ArviZ 1.2 or later, and so Python 3.12 or later, and Linux.
     python benchmarks/calibration/loo_subsample.py
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import sys
@@ -123,9 +121,6 @@ Yes, for a nonnegative fit of 1,000 x 1,000 entries with 400 draws: 5,000 scored
 313.3. So it tells the score of one model well, and a small difference of two not at all.
 `arviz.loo_subsample` takes 3.0 processor seconds and 220 MB, where a number for every draw and
 entry is 3,052 MB. The stream takes 19.6 s and 70 MB. There is no record of the Boolean fit.
-
-`python benchmarks/calibration/loo_subsample.py --models nmf`: [tables](results/loo_subsample.md),
-[record](results/loo_subsample.json).
 """
 
 

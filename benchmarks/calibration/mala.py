@@ -24,8 +24,6 @@ The change of a quadratic log likelihood is taken from the gradients at both end
 :math:`\tfrac12(g(x)+g(x'))^\top(x'-x)`: exact, and nothing cancels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -19,8 +19,6 @@ The record is written after every model, and says of which commit its rows are. 
 with the models that it lacks, and `--only` makes the rows of some anew.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time
@@ -300,9 +298,6 @@ of NUTS, where it is farthest from one:
 | bound | 0.02, 0.94 | 0.01, 0.94 | 0.05, 0.94, warns |
 | few cases | 0.03, 1.05 | 0.04, 1.04 | 0.04, 0.91, warns |
 | rows and columns | 0.11, 0.94, warns | 0.12, 0.89, warns | 0.14, 0.79, warns |
-
-`python benchmarks/calibration/numpyro_kernels.py`: [tables](results/numpyro_kernels.md),
-[record](results/numpyro_kernels.json).
 """
 
 

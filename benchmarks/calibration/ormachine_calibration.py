@@ -156,7 +156,6 @@ def calibration(density, sampler, options):
     }
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("37127ed", "the fit of then, without moves of whole factors", "ormachine_calibration"),
 )
@@ -176,9 +175,6 @@ factors.
 Of ten bins, one is to be expected off in about every third run. Setting the flip rate to its
 maximum, as published, loses the uncertainty of the dispersion: its intervals hold the truth in 59.8
 %.
-
-`python benchmarks/calibration/ormachine_calibration.py --data-sets 500 --thin 4 --seed 1`:
-[tables](results/ormachine_calibration.md), [record](results/ormachine_calibration.json).
 """  # noqa: E501
 
 _CALIBRATION = {

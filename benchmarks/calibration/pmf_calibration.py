@@ -9,8 +9,6 @@ there: of the fits without noise, and of the ratings themselves.
     python benchmarks/calibration/pmf_calibration.py
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -80,9 +78,6 @@ ANSWER = """
 Nearly: they cover 89.42 ± 0.12 % of the hidden ratings and 89.24 ± 0.14 % of the fits without
 noise, on 40 data sets drawn from the model. Intervals from 400 independent draws are expected to
 cover 89.6 %, and these draws are not quite independent.
-
-`python benchmarks/calibration/pmf_calibration.py`: [tables](results/pmf_calibration.md),
-[record](results/pmf_calibration.json).
 """
 
 

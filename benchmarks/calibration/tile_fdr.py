@@ -9,8 +9,6 @@ one to one. Beside it stands what the density bound of Hess, Piatkowski and Mori
     python benchmarks/calibration/tile_fdr.py --model relaxed --runs 40
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import time
@@ -143,9 +141,6 @@ not tried.
 The bound alone keeps a tile in 1 % of the matrices of noise. Probabilities of tiles below 0.8 are
 rough: of 12 tiles with a mean probability of 0.646 a share of 0.583 is real, and of 12 with 0.352 a
 share of 0.667.
-
-`python benchmarks/calibration/tile_fdr.py --runs 200`: [tables](results/tile_fdr.md),
-[record](results/tile_fdr.json).
 """
 
 

@@ -12,8 +12,6 @@ stored in the folder of `--work`, and is not made again.
     python benchmarks/calibration/verdict_goals.py --work FOLDER --sets zoo --seeds 0
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -70,7 +68,6 @@ def in_a_process(options, name: str, kind: str, seed: int, path: Path) -> None:
     subprocess.run(command, check=True)
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("70c3078f", "rows of this commit ran with its change on earlier work: `code` has the hashes",
      "verdict_goals"),
@@ -90,9 +87,6 @@ at one start. Their number holds in none, and not all features do: it is between
 probable at best, and has an R-hat of 1.03 to 1.55. These five ran on a core of sixteen, the others
 on one of two. The goal is all three parts from each of three seeds, given or found. The record has
 11 of these 18 fits: those from two seeds, and of Bob Ross with the number found from one.
-
-`python benchmarks/calibration/verdict_goals.py --work FOLDER`: [tables](results/verdict_goals.md),
-[record](results/verdict_goals.json).
 """
 
 

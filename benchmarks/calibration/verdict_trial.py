@@ -33,8 +33,6 @@ fits anew, for a rule of other figures, and fits nothing.
     python benchmarks/calibration/verdict_trial.py --data FOLDER --work FOLDER --judge
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -347,7 +345,6 @@ def place(work: Path, name: str, fit: str = ".json") -> Path:
     return work / f"{name.replace(':', '-')}{fit}"
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("70c3078f", "13 of 56 cases, fitted at 6ffd5b3d and 064a79b3 on a core of sixteen; "
      "judged with the change of this commit on earlier work: `code` has the hashes",
@@ -374,9 +371,6 @@ Three rules were made on other cases. Chains that have a factor were compared wi
 others, and are compared with that of all three. Chains of a small Boolean matrix jump to what one
 of them found, and agreed on what another run did not find. And entries that are surely zero had
 kept factors from holding. The record has 13 of 56 cases, and none of features of unknown number.
-
-`python benchmarks/calibration/verdict_trial.py --data FOLDER --work FOLDER`:
-[tables](results/verdict_trial.md), [record](results/verdict_trial.json).
 """
 
 

@@ -20,8 +20,6 @@ Then `sweeps` compares the time of a sweep too.
     python benchmarks/papers/boolean_peers.py --movielens ml-100k --program lom --python PYTHON
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess
@@ -287,7 +285,6 @@ def sweeps(options) -> dict:
 PARTS = {"products": products, "flips": flips, "movielens": movielens, "sweeps": sweeps}
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("90cd395", SECONDS, "boolean_peers_movielens boolean_peers_flips boolean_peers_products"),
     ("90cd395", "other work ran beside it, on the same core", "boolean_peers_sweeps"),
@@ -342,11 +339,6 @@ them:
 | 1,000 x 1,000, rank 10 | 1.71 | 48.5 |
 | 10,000 x 1,000, rank 20 | 14.19 | 1,306.6 |
 | 100,000 x 1,000, rank 20 | 94.48 | 15,164.7 |
-
-`python benchmarks/papers/boolean_peers.py --movielens FOLDER --program FOLDER --python PYTHON`,
-here in parts: [tables](results/boolean_peers.md), [flips](results/boolean_peers_flips.json),
-[MovieLens](results/boolean_peers_movielens.json), [products](results/boolean_peers_products.json),
-[sweeps](results/boolean_peers_sweeps.json).
 """  # noqa: E501
 
 

@@ -6,8 +6,6 @@ folder `lom` lies in the folder that is given. It wants numba, and nothing of ou
     python benchmarks/papers/boolean_peers_program.py FOLDER GIVEN.npz MADE.npz
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """What the benchmarks of the OrMachine share: a start, restarts, and a posterior mean."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -17,8 +17,6 @@ program predicts. Per cent of all entries, over masks.
     python benchmarks/papers/calculator_causes.py
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import warnings
@@ -202,9 +200,6 @@ the mean of that chain's own products, but for one layer of 14 (30 beside 12). B
 all chains it is up to 0.25 worse, with 100 digits. One layer of 14 factors fails: on some masks
 chains stay where everything is covered. The paper does not state its ranks, flips and priors above
 the data, and what the authors published of their program has no such example.
-
-`python benchmarks/papers/calculator_causes.py --seeds 8`: [tables](results/calculator_causes.md),
-[record](results/calculator_digits_causes.json).
 """
 
 

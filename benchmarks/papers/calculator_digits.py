@@ -23,8 +23,6 @@ digits (no depth knows more).
     python benchmarks/papers/calculator_digits.py
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import time
@@ -366,9 +364,6 @@ out. On 9 x 6 pictures 0.4 % is unreachable even when the ten digits are known. 
 The slides to Rukat et al. (2017) give the published figures without the size of the pictures, the
 ranks, or which entries are counted. The paper's pictures have 17 x 10 pixels, and there the gain is
 nearer: [what it depends on](#what-does-the-gain-of-layers-on-calculator-digits-depend-on).
-
-`python benchmarks/papers/calculator_digits.py`: [tables and picture](results/calculator_digits.md),
-[record](results/calculator_digits.json), [without noise](results/calculator_digits_hierarchy.json).
 """
 
 

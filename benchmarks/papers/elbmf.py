@@ -6,8 +6,6 @@ with :math:`R_t` the elastic penalty (:func:`elastic_penalty`), whose
 quadratic part grows by a constant factor every step, so that the factors are Boolean in the end.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import NamedTuple
 

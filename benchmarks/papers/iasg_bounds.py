@@ -17,8 +17,6 @@ are those of the thresholded means.
     python benchmarks/papers/iasg_bounds.py
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from pathlib import Path
@@ -143,9 +141,6 @@ one second of sampling, and is held against the exact sampler:
 
 None of the preconditioners mends what clamping does. Noise of the right size with reflection does,
 as do auxiliary variables, which need no preconditioner.
-
-`python benchmarks/papers/iasg_bounds.py --seconds 2`: [tables](results/iasg_bounds.md),
-[record](results/iasg_bounds.json).
 """
 
 

@@ -8,8 +8,6 @@ Messages for which the entries give no reason shrink by ``1 - DAMPING`` in every
 1e-45, and their signs still tell the bits. So they are held in 64 bits: in 32 they would be zeros.
 """
 
-from __future__ import annotations
-
 import functools
 
 import jax

@@ -23,8 +23,6 @@ folder that is given, in any depth. Cells without a file are named and left out.
     python benchmarks/papers/optimisers.py --data FOLDER
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -228,7 +226,6 @@ def _share(cells: dict, flag: str) -> str:
     return f"{sum(cell[flag] for cell in cells.values())} of {len(cells)}"
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("fa4df0e", "one thread, on a shared machine", "optimisers"),
 )
@@ -273,10 +270,6 @@ relaxed one has hardly any factor on the noisy 8 x 8 tiles, and its verdict is n
 the eight fits: chains do not agree within the time. PanPal's zeros are a failure of the search, and
 not of its objective: on clean 8 x 8 tiles it stops at the empty tiling, from eight random starts.
 On noisy ones it keeps one and two tiles. [Why](#why-does-panpal-find-no-tile-of-8-x-8)
-
-`python benchmarks/papers/optimisers.py --data FOLDER --seeds 1 --seconds 20`, and `--parts thesis
---seeds 2 --starts 8`: [tables](results/optimisers.md), [record](results/optimisers.json), [thesis
-matrices](results/optimisers_thesis.json).
 """  # noqa: E501
 
 

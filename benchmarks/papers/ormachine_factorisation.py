@@ -10,8 +10,6 @@ truth: how much of the error is the posterior's own.
     python benchmarks/papers/ormachine_factorisation.py
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import time
@@ -123,9 +121,6 @@ Chains from the truth have 0.0086 too. Shares are against the noise-free matrix.
 The rows are the best of four short starts with the density known. As published, with one start and
 100 sweeps, some chains end in poor modes at low noise: 0.0115 at 5 % flips on the large matrices.
 Learned densities are worse on the 100 x 100 matrices at 45 %: 0.484 beside 0.401.
-
-`python benchmarks/papers/ormachine_factorisation.py`: [tables](results/ormachine_factorisation.md),
-[record](results/ormachine_factorisation.json).
 """
 
 

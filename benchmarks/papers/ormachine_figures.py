@@ -12,8 +12,6 @@ with longer chains; and the second also with densities of bits that are learned,
     python benchmarks/papers/ormachine_figures.py
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import sys
@@ -152,9 +150,6 @@ one random start, posterior means are off by 0.014 at 30 % flips, and by 0.005 w
 It leaves factors empty with densities of bits that are learned, and hardly with the published one
 half: of 20 factors given for products of rank 5 it uses 5.5 and 14.9. The talk on Rukat et al.
 (2017) calls this auto-regulating sparsity. With their prior and their chains 15.0 are used.
-
-`python benchmarks/papers/ormachine_figures.py`: [tables and figures](results/ormachine_figures.md),
-[record](results/ormachine_figures.json).
 """
 
 

@@ -11,8 +11,6 @@ little noise.
     python benchmarks/papers/panpal_pull.py
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -117,9 +115,6 @@ tiling is a fixed point. So the fault is in the published search and not in this
 program of the first author starts with a pull of zero that grows, and so does `papers/elbmf.py`;
 `panpal` stays as published. One matrix was tried. The test of TrustPal
 [inside the search](#what-does-trustpal-find-inside-the-search) is no cure.
-
-`python benchmarks/papers/panpal_pull.py`: [tables](results/panpal_pull.md),
-[record](results/panpal_pull.json).
 """
 
 

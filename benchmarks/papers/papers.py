@@ -8,8 +8,6 @@ record is not there yet says so in one word.
     python benchmarks/papers/papers.py
 """
 
-from __future__ import annotations
-
 import operator
 import re
 import statistics

@@ -11,8 +11,6 @@ of the hidden entries.
     python benchmarks/papers/rukat_data.py --data FOLDER
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path
@@ -78,9 +76,6 @@ beside -0.336 on digits, -0.302 beside -0.350 on single cells and -0.235 beside 
 Its predictions hold on cells and tumours and not on digits, its factors on cells alone, from one
 start; five of eight are empty there. Each fit had 150 s on a machine with other work, 45 to 64
 processor seconds.
-
-`python benchmarks/papers/rukat_data.py --data FOLDER --rows 400 --columns 120 --max-time 150`:
-[tables](results/rukat_data.md), [record](results/rukat_data.json).
 """
 
 

@@ -27,8 +27,6 @@ that FOLDER holds. With `--part NAME` they are thesis_tables_NAME and thesis_run
 pages show the runs of all parts. `thesis_figures.py` draws them.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
@@ -292,7 +290,6 @@ def named(record: str, part: str) -> str:
     return f"{record}_{part}" if part else record
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("a0cd576", SECONDS, "thesis_tables"),
     (
@@ -345,11 +342,9 @@ nine. Why its matrix is easier than ours we cannot tell: it is not available.
 Rows have three matrices, two of them five, but for the nine from the optimum of the clean matrix:
 there five have two and four have one, all without a wrong entry.
 
-`python benchmarks/papers/thesis.py --work FOLDER --draws 60000 --rank 30`:
-[tables](results/thesis_tables.md), [record](results/thesis_tables.json), [further
-matrices](results/thesis_tables_seeds.json). Without the two options it makes every run of the
-thesis's table 3.2, on several matrices with `--seeds`; a run that was cut off goes on from its last
-checkpoint.
+With `--draws 60000 --rank 30` the runs are those of the tables. Without these options it makes
+every run of the thesis's table 3.2, on several matrices with `--seeds`; a run that was cut off goes
+on from its last checkpoint.
 """
 
 

@@ -10,8 +10,6 @@ folder holds all of its runs; of the others it says which runs are missing. The 
 of seed 0.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import sys

@@ -17,8 +17,6 @@ Written are, over all entries of both factors:
     python benchmarks/papers/thesis_samplers.py
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import time
@@ -143,7 +141,6 @@ def study(seconds: float):
                     yield about | {"start": start, "sampler": sampler} | row
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("a0cd576", "other work ran beside it: draws are fewer than on a free core", "thesis_samplers"),
 )
@@ -172,9 +169,6 @@ matrix from either start, in 30 seconds, and 63 on the noisy one. There IASG is 
 entries are at a bound, where averages of clamped iterates are wrong, its standard deviations are
 2.9 times too large, and it loses the noisy tiles altogether. It warns that coordinates are held at
 their bounds, and names the exact sampler. Use that for such data.
-
-`python benchmarks/papers/thesis_samplers.py --seconds 30`: [tables](results/thesis_samplers.md),
-[record](results/thesis_samplers.json).
 """  # noqa: E501
 
 

@@ -11,8 +11,6 @@ the noise-free matrix.
     python benchmarks/papers/trustpal.py
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import time
@@ -94,9 +92,6 @@ a tile less on the noisy matrix and a tile more on the clean one than the test a
 So the test is no cure for the search, which starts at rank 10 as published. From rank 30 the same
 pull [finds all tiles](#why-does-panpal-find-no-tile-of-8-x-8) of a clean matrix. One matrix each; a
 dense one was not finished.
-
-`python benchmarks/papers/trustpal.py`: [tables](results/trustpal.md),
-[record](results/trustpal.json).
 """
 
 

@@ -19,8 +19,6 @@ was hidden are scored.
     python benchmarks/prediction/logistic_recall.py retail --file PATH
 """
 
-from __future__ import annotations
-
 import functools
 import statistics
 import sys
@@ -288,7 +286,6 @@ def picture(each: list[dict], draws: float, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     (
         "5cfbfbf",
@@ -334,13 +331,6 @@ On WebView-2, 2,000 rows, `bmfjax.fit` by default, four starts averaged, has 0.4
 two of the paper's 25 repeats, where 0.398 is published. On retail four starts averaged have 0.2336
 ± 0.0036 over five repeats. The paper's other sets, Kosarak, BMS-POS and Netflix, could not be had.
 The script takes a file of transactions, so that whoever has one can run it: `webview --file PATH`.
-
-`python benchmarks/prediction/logistic_recall.py synthetic`, and `retail --file PATH`, both also
-with `--large`, and `webview --file PATH --only-fit`: [tables](results/logistic_recall.md),
-[WebView](results/logistic_recall_webview_fit.json),
-[synthetic](results/logistic_recall_synthetic.json),
-[large](results/logistic_recall_synthetic_large.json),
-[retail](results/logistic_recall_retail.json), [large](results/logistic_recall_retail_large.json).
 """
 
 #: Recall at 10 of Hernandez-Lobato, Houlsby and Ghahramani (2014), section 9, on small data: their

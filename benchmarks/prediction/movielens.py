@@ -12,8 +12,6 @@ the licence forbids to hand it on, hence none is here.
     python benchmarks/prediction/movielens.py ml-100k
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import sys
@@ -244,13 +242,6 @@ record yet.
 
 Boolean factors gain little beyond the effects: 0.80 ± 0.13 in pairs at 95 %, 0.13 ± 0.02 at 20 %,
 and nothing clear at 10 % and below. Without effects they are worse than the effects alone.
-
-`python benchmarks/prediction/movielens.py FOLDER`, `python
-benchmarks/prediction/probit_movielens.py --folder FOLDER`: [tables](results/movielens.md),
-[record](results/movielens.json), [1M](results/movielens_1m.json), [its other
-shares](results/movielens_1m_shares.json), [probit on
-1M](results/probit_movielens_1m.json), [probit](results/probit_movielens.json), [probit at 95
-%](results/probit_movielens_95.json).
 """
 
 

@@ -7,8 +7,6 @@ defaults of `bmfjax.fit`, but for its rank and the processor seconds that it may
     python benchmarks/prediction/movielens_fits.py ml-1m --percent 1 20 95
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -17,8 +17,6 @@ does each part of the run change? `WAYS` alters the parts, on the same matrices.
     python benchmarks/prediction/ormachine_completion.py --fit 0 1
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import sys
@@ -300,10 +298,6 @@ published. It is missed, and we found no such number in print. It is below what 
 matrix gives. On none of 60 matrices is the sum
 of the two exact errors this small. Neither the start, nor the schedule, the prior
 density, the flip rate or the rules of the released program change our figure by more than 0.000002.
-
-`python benchmarks/prediction/ormachine_completion.py`, and `--compare`:
-[tables](results/ormachine_completion.md), [record](results/ormachine_completion.json),
-[compared](results/ormachine_completion_ways.json).
 """
 
 

@@ -11,8 +11,6 @@ method. Also the information that each factor, present or absent, holds on the l
     python benchmarks/prediction/ormachine_labels.py --files pathways.npz cells.npz
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import warnings
@@ -135,10 +133,6 @@ learned without the labels, in five-fold cross-validation.
 A Boolean factor is a set of columns that can be read. The chains do not agree at this rank on any
 of the three matrices (R-hat of the log joint 1.083 to 1.839), so that the usages are averages over
 several solutions.
-
-`python benchmarks/prediction/ormachine_labels.py --files pbmc68k-700x765.npz
-pancan-pathways-8098x66.npz`: [tables](results/ormachine_labels.md),
-[record](results/ormachine_labels.json).
 """
 
 

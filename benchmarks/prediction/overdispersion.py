@@ -9,8 +9,6 @@ SigProfilerAssignment, transposed), and the 300 most frequent words of 395 news 
     python benchmarks/prediction/overdispersion.py breast.csv words.csv
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path
@@ -56,9 +54,7 @@ They pass the check of the mutations (p-value 0.43), not that of the words, of w
 scatters by 61 for 1.9 ± 1.1. Runs were of 60 processor seconds, after which verdicts ask for more
 time, or say that some factors do not hold.
 
-`python benchmarks/prediction/overdispersion.py breast.csv words.csv`:
-[tables](results/overdispersion.md), [record](results/overdispersion.json). Both tables are in
-packages, as the script says.
+Both tables of counts are in packages, as the script says.
 """
 
 

@@ -28,8 +28,6 @@ out.
 seconds of two processors are not compared.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import importlib.util
@@ -242,9 +240,6 @@ Cells are of several runs and of two processors. Fits of the features with weigh
 of one day and one commit, with 70 to 118 processor seconds; peers and plain models are of another
 processor, as the stars on the page say. Not every model has every matrix: the page says which cells
 are empty.
-
-`python benchmarks/prediction/panel.py --data FOLDER`: [tables](results/panel.md),
-[record](results/panel.json).
 """
 
 

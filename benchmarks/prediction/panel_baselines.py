@@ -8,8 +8,6 @@ no probabilities, a logistic curve from them to the ones of that tenth is fitted
 Packages of peers are imported inside of functions: one that is not installed is told as that.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import NamedTuple

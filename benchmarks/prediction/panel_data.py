@@ -6,8 +6,6 @@ A set of ones and zeros is ``NAME/FILE.npz`` with `shape`, and either `bits` (pa
 1 / `rating_scale`), and `fold` where its publisher says what is hidden.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ fit predicts a validation tenth best, as the peers choose their settings.
 bmfjax is imported inside of functions: the processes of peers do not load it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Mapping

@@ -4,8 +4,6 @@
 `docs/models.md`.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import statistics

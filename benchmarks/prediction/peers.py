@@ -17,8 +17,6 @@ reason. Each record is written again after each method: a run that is cut off le
     python benchmarks/prediction/peers.py --movielens ml-100k [--parts binary ratings]
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -172,7 +170,6 @@ def one_part(part: str, options) -> dict:
     return figures
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("39a4c79", "other work ran beside it: compare processor seconds", "peers_binary"),
     (
@@ -236,10 +233,6 @@ A regression of 20,000 rows from minibatches of 256, beside exact means and stan
 with `bmfjax.infer.SGLD` means are 0.008 posterior standard deviations off and standard deviations
 0.3 %, in 10.4 s. With blackjax, whose step sizes were chosen with the truth known, 0.017 and 3.8 %
 with control variates in whitened coordinates, and 0.047 and 2.0 % without whitening, in 6.0 s.
-
-`python benchmarks/prediction/peers.py --movielens FOLDER`: [tables](results/peers.md),
-[binary](results/peers_binary.json), [ratings](results/peers_ratings.json),
-[recall](results/peers_recall.json), [regression](results/peers_regression.json).
 """  # noqa: E501
 
 #: Figures of every part: name in the record, heading, digits.

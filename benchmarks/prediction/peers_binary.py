@@ -11,8 +11,6 @@ the fit says of them.
 bmfjax is imported inside of functions: the processes of peers do not load it.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import warnings

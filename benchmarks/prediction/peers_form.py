@@ -1,7 +1,5 @@
 """What the parts of `peers.py` share: a registry of methods, and how options are tuned."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping

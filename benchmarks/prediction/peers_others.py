@@ -7,8 +7,6 @@ same processor seconds. All start at the mode. Steps of blackjax are those of fo
 error against the known posterior, a choice that no user could make; ours are the defaults.
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
 

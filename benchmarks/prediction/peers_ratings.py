@@ -7,8 +7,6 @@ peer gives one number a rating, its interval is normal, with the error on that t
 deviation: that is what a user would do.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from pathlib import Path

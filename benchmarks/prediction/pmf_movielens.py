@@ -17,8 +17,6 @@ films. Beside the error stands how many held-out stars lie in their 90 % interva
     python benchmarks/prediction/pmf_movielens.py --folder ml-100k --attributes --ranks 10
 """
 
-from __future__ import annotations
-
 import sys
 import tarfile
 import time
@@ -201,7 +199,6 @@ def one_fold(density, train, test, shape, layout, options, seed, known=None, noi
     return float(np.sqrt(np.mean((mean - test[:, 2]) ** 2))), inside, seconds
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("55e7bda", SECONDS, "pmf_movielens_attributes"),
 )
@@ -219,9 +216,6 @@ Brouwer's comparison of priors is 0.9086.
 | rank 10, precision 2, no effects (Salakhutdinov and Mnih 2008) | 0.9065 ± 0.0024 | Gaussian-Gaussian | 0.9241 |
 | effects alone | 0.9409 ± 0.0033 | row average | 1.0440 |
 
-`python benchmarks/prediction/pmf_movielens.py --folder FOLDER --ranks 10 --warmup 100 --samples
-500`: [tables](results/pmf_movielens.md), [record](results/pmf_movielens.json).
-
 Which cells were rated, and what is known of users and films, in the prior means of the factors
 ("side information"), bring the error to 0.8794, and 90.1 % of held-out stars lie in their 90 %
 intervals. The targets were 0.882, and 90 % within half a percent:
@@ -236,9 +230,6 @@ intervals. The targets were 0.882, and 90 % within half a percent:
 | ordered probit without attributes | 0.8971 ± 0.0024 | 97.1 % |
 
 An interval of an ordered probit is of whole stars and covers more than it must.
-
-`python benchmarks/prediction/pmf_movielens.py --folder FOLDER --attributes --ranks 10`:
-[tables](results/pmf_movielens_attributes.md), [record](results/pmf_movielens_attributes.json).
 """  # noqa: E501
 
 

@@ -1,7 +1,5 @@
 """One chain of a matrix factorisation with predictions of held-out cells, compiled once."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

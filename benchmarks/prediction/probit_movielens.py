@@ -6,8 +6,6 @@ real numbers with Normal-Wishart priors, and rows and columns have effects.
     python benchmarks/prediction/probit_movielens.py --folder ml-100k
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

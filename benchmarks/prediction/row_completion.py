@@ -22,8 +22,6 @@ after every data set.
     python benchmarks/prediction/row_completion.py --folder FOLDER
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path
@@ -234,7 +232,6 @@ def written(sets: dict, options) -> Path:
     return write_record("row_completion", figures, options.output)
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("55e7bda", SECONDS, "row_completion"),
 )
@@ -268,9 +265,6 @@ changes the figure.
 
 The model is the logistic one with effects of columns. The rows' factors are integrated out by
 importance sampling, and the draws are one mixture. Validation rows choose the rank.
-
-`python benchmarks/prediction/row_completion.py --folder FOLDER`:
-[tables](results/row_completion.md), [record](results/row_completion.json).
 """
 
 SET_NAMES = {"nltcs": "NLTCS", "baudio": "Audio", "jester": "Jester", "dna": "DNA"}

@@ -20,8 +20,6 @@ and rank is told, too.
     python benchmarks/prediction/whole_rows.py --join results/nltcs-*.json
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import time
@@ -111,9 +109,6 @@ Rooshenas and Lowd 2014, table 2) and more than under the logistic model (-6.059
 with eleven features and 340 sweeps, which validation rows prefer: less than under the logistic
 model (-51.722). The standard error over test rows, 0.053 on NLTCS, is common to all models for the
 most part.
-
-`python benchmarks/prediction/whole_rows.py --folder FOLDER`: [tables](results/whole_rows.md),
-[record](results/whole_rows.json).
 """
 
 

@@ -10,8 +10,6 @@ is above the target are named.
     python benchmarks/rank/evidence.py --data house-votes --ranks 1 2 3 4
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path
@@ -51,7 +49,6 @@ def one_rank(rank: int, options) -> dict:
     return figures
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("e5683f1", "other work ran beside ranks 5 to 7: their seconds are upper bounds", "evidence"),
     ("d892af5", "one core, and shared: seconds are upper bounds", "evidence_1024_particles"),
@@ -71,10 +68,6 @@ particles they meet it, and rank 8 has 0.965 ± 0.011 of ranks 6 to 8.
 | 8 | -848.16 ± 0.40 | 226 | -847.88 ± 0.22 | 828 |
 
 The machine was shared: seconds are upper bounds.
-
-`python benchmarks/rank/evidence.py`, and `--ranks 6 7 8 --particles 1024`:
-[tables](results/evidence.md), [record](results/evidence.json),
-[1,024 particles](results/evidence_1024_particles.json).
 """
 
 

@@ -14,8 +14,6 @@ likelihood up to 1.8; it learns the number of components, which is given here.
     python benchmarks/rank/nested.py
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path
@@ -160,7 +158,6 @@ def one_matrix(seed: int, options) -> dict:
     }
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("6b3958c", "the machine was shared: compare processor seconds", "nested"),
 )
@@ -179,9 +176,6 @@ The two that are missed are the same on both: one that is restricted to a group 
 one whose features another component has too. The matrices are drawn anew from the description of
 the benchmark in siddC/boolmf, with a tenth of the entries hidden, and the rank is given. On its own
 matrices boolmf finds 8 of 8 and 10 to 11 of 12 in 460 to 480 s, as read in its repository.
-
-`python benchmarks/rank/nested.py --seeds 2 --max-time 100`: [tables](results/nested.md),
-[record](results/nested.json).
 """  # noqa: E501
 
 

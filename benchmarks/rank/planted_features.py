@@ -24,8 +24,6 @@ in a file of its own name, and joined. A matrix that several parts fitted is tol
     python benchmarks/rank/planted_features.py --join results/tiles-*.json
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import time
@@ -235,9 +233,6 @@ draws differ by the machine, the commit and the version of JAX: one finds 8 of t
 other 12, and the record has both. Of the 57 to 59 tiles that are kept, four or five are like none.
 The Boolean product with two rates, tried on these four matrices, finds 10 of 12 and keeps nothing
 else; its fit takes 80 to 130 processor seconds, that of features four.
-
-`python benchmarks/rank/planted_features.py`: [tables](results/planted_features.md),
-[record](results/planted_features.json).
 """
 
 

@@ -27,8 +27,6 @@
         [--files FOLDER]
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time
@@ -290,7 +288,6 @@ STUDIES = {
 }  # fmt: skip
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("7ed84f2", SECONDS, "rank_recovery_tiles"),
     ("9db28bd", SECONDS, "rank_recovery_grid"),
@@ -364,13 +361,6 @@ as often as it says:
 | --- | --- | --- | --- | --- | --- |
 | share that is true | 0.047 | 0.286 | 0.500 | 0.621 | 0.980 |
 | probabilities in the bin | 602 | 255 | 64 | 29 | 50 |
-
-`python benchmarks/rank/rank_recovery.py --only evidence`, `--only real --files FOLDER --max-time
-120 --chains 4`, `--only grid --max-time 20`, `--only shipped --max-time 90`, `--only tiles
---max-time 60` and `--only prior`: [tables](results/rank_recovery.md),
-[evidence](results/rank_recovery_evidence.json), [known ranks](results/rank_recovery_real.json),
-[grid](results/rank_recovery_grid.json), [shipped](results/rank_recovery_shipped.json),
-[tiles](results/rank_recovery_tiles.json), [from the prior](results/rank_recovery_prior.json).
 """  # noqa: E501
 
 

@@ -8,8 +8,6 @@ before, or one sentence (`InputError`); wrong is any other error, and other cont
     python benchmarks/scale/flipped_bits.py [--share 0.1]
 """
 
-from __future__ import annotations
-
 import collections
 import json
 import sys
@@ -149,9 +147,6 @@ def stored(place: Path) -> tuple[Path, Path, dict]:
 ANSWER = """
 No. Of 161,654 bits of a fit's data and factors, and of its checkpoint, each was flipped alone and
 the file read: it was the same content, the state before, or refused in one sentence.
-
-`python benchmarks/scale/flipped_bits.py`: [tables](results/flipped_bits.md),
-[record](results/flipped_bits.json).
 """
 
 

@@ -10,8 +10,6 @@ memory is read when it ends.
     python benchmarks/scale/iasg_memory.py
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import resource
@@ -67,9 +65,6 @@ def run_once(samples: int) -> dict:
 ANSWER = """
 Yes: IASG peaks at 580.8 MB for 600,000 draws, at 606.5 MB for 60,000 and at 584.5 MB for 6,000,
 with histograms of all marginals.
-
-`python benchmarks/scale/iasg_memory.py`: [tables](results/iasg_memory.md),
-[record](results/iasg_memory.json).
 """
 
 

@@ -8,8 +8,6 @@ the draws are compared with those of a run that nobody killed.
     python benchmarks/scale/kills.py [--kills 20]
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -96,8 +94,6 @@ ANSWER = """
 At most what it did since its last checkpoint, which it writes every ten seconds. A fit was killed
 20 times at random moments, and resumed each time: no file was damaged, and its draws and traces are
 those of an unbroken run, bit for bit. The last checkpoint was at most 10.4 s old.
-
-`python benchmarks/scale/kills.py`: [tables](results/kills.md), [record](results/kills.json).
 """
 
 

@@ -14,8 +14,6 @@ system gives it, and pinned to one of them.
     python benchmarks/scale/mesh.py --model logistic --rows 20000 --columns 2000 --sweeps 40
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -208,7 +206,6 @@ MODELS = {
 }
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("7477f82", "other work ran beside it: compare the fastest rounds", "mesh_pmf"),
     ("c9f788c", "much other work ran beside it: read the bytes, not the times", "mesh_iasg"),
@@ -245,12 +242,6 @@ minibatch had 331,000 entries on average of 200 steps, as many as the run found 
 would be 23 % at the size of a step, four entries a row and column. The share of `iasg` grows with
 rank x (1/rows + 1/columns). The times of the records of `relaxed` and `iasg` say nothing: other
 work took most of the machine.
-
-`python benchmarks/scale/mesh.py`, and `--model pmf --rows 10000 --columns 5000 --rank 32`, `--model
-relaxed --rows 4096 --columns 512 --rank 30`, `--model iasg --rows 20000 --columns 2000`, `--model
-logistic --rows 20000 --columns 2000 --sweeps 40 --rounds 5`: [tables](results/mesh.md),
-[record](results/mesh.json), [ratings](results/mesh_pmf.json), [relaxed](results/mesh_relaxed.json),
-[IASG](results/mesh_iasg.json), [logistic](results/mesh_logistic.json).
 """  # noqa: E501
 
 

@@ -10,8 +10,6 @@ of entries that the factors found get wrong, against the product without noise.
     python benchmarks/scale/scale.py --only 100,000x2,000
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess
@@ -90,7 +88,6 @@ def wrong_entries(made, fit) -> int:
     return wrong
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("7d82477", SECONDS, "scale"),
 )
@@ -110,8 +107,6 @@ flipped.
 These are random products, of half ones: real data are harder. The runs are short (40, 20 and 12
 sweeps), and their verdicts say rightly that draws are too few. Starts look at a part of 2 million
 entries. Both orientations of the largest matrix are 6.5 GB.
-
-`python benchmarks/scale/scale.py`: [tables](results/scale.md), [record](results/scale.json).
 """  # noqa: E501
 
 

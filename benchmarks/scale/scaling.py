@@ -11,8 +11,6 @@ reading words that do not fit into the caches, and counting bits of words that d
     python benchmarks/scale/scaling.py --only 10000x1000x10
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import math
@@ -212,8 +210,6 @@ time. The sampler goes through a block of up to 512 lines for each factor in tur
 unrolled for large data. Neither is near a limit of the core: loops of the same C file read 31.6 GB
 a second from memory, and make 34.4 billion operations on 64-bit words a second in the first cache.
 The other sizes are on the page.
-
-`python benchmarks/scale/scaling.py`: [tables](results/scaling.md), [record](results/scaling.json).
 """  # noqa: E501
 
 

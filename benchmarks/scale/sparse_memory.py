@@ -11,8 +11,6 @@ densities are compared. The largest matrix is run sparse only.
     python benchmarks/scale/sparse_memory.py --only 20,000x5,000
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess
@@ -108,7 +106,6 @@ def one_run(model: str, name: str, way: str, seed: int) -> dict:
     }
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("b389418", "other work ran beside it: compare processor seconds", "sparse_memory"),
 )
@@ -131,9 +128,6 @@ Memory is the peak beyond that of a process with everything imported, and holds 
 compiled programs. Most of it is not the matrix: of 100,000 x 20,000 the stored entries take 0.4 GB
 where the sampler has them, and the dense matrix would take 16 GB. The dense array is given as such,
 a few hundred megabytes of the dense figures. These are runs of ten sweeps.
-
-`python benchmarks/scale/sparse_memory.py`: [tables](results/sparse_memory.md),
-[record](results/sparse_memory.json).
 """  # noqa: E501
 
 

@@ -15,8 +15,6 @@ It needs what bmfjax needs, and pytest. The record is named by the device.
     python benchmarks/speed/accelerator.py --device gpu
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -97,7 +95,6 @@ def slug(kind: str) -> str:
     return re.sub(r"\W+", "_", model[0] if model else kind).strip("_").lower()
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     (
         "46765b9",
@@ -146,10 +143,10 @@ first took 69 ms.
 | binary features, 1,000 x 200, rank 16, four chains | | 6.2 ms | 110 ms |
 | binary features, 10,000 x 1,000, rank 16, four chains | | 16.1 ms | |
 
-The column of the H200 is of `one_kernel.json` but for the largest matrix: four programs shared the
-card there. The tiles of the kernel were chosen after it, and not timed in a sweep again. The column
+The column of the H200 is [of another run](results/one_kernel.json) but for the largest matrix: four
+programs shared the card there. The tiles of the kernel were chosen after it, and not timed in a sweep again. The column
 of the CPU is measured beside the H200, with two cores of the same machine; the votes and 100,000
-rows are of `ormachine_speed.json`.
+rows are [of a third](results/ormachine_speed.json).
 
 Starts of 4,000 x 2,000 at rank 20 take 36.0 s on the H200, where 15 were hoped for, and took 68.4 s
 when their programs were compiled one after the other, with variants chosen by their time. A first
@@ -163,11 +160,6 @@ sweeps of all models by size, starts, a first answer, the largest matrix that fi
 exactness tests of the kernels. Each phase has a limit on its time, and the record is written after
 each. `--only` chooses phases, and `--limit` the seconds in all. It needs what bmfjax needs and
 pytest, and no network.
-
-`python benchmarks/speed/accelerator.py --device gpu`: [tables](results/accelerator.md),
-[H100](results/accelerator_h100.json), [an earlier one](results/accelerator_h100_unrolled.json),
-[H200](results/accelerator_h200.json), [models on an H200](results/accelerator_h200_models.json),
-[the kernel](results/one_kernel.json), [the CPU](results/ormachine_speed.json).
 """
 
 #: The phases that time sweeps; the CPU beside the device has some of their cases.

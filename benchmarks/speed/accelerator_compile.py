@@ -14,8 +14,6 @@ compiler is not installed is named and left out.
     python benchmarks/speed/accelerator_compile.py
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os
@@ -227,7 +225,6 @@ def compiled(step, shapes, devices) -> dict:
     }
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("85cf174", "one core, with other work beside it", "accelerator_compile"),
 )
@@ -248,9 +245,6 @@ traces. A program that starts many small kernels comes nowhere near them: a boun
 cannot be faster. On the TPU the largest matrix fits into 16 GB with little to spare, since the
 compiler asks for scratch of almost its size again, and takes 286 s on one core that other work
 shared. The rate of operations on words of a TPU is not published.
-
-`python benchmarks/speed/accelerator_compile.py`: [tables](results/accelerator_compile.md),
-[record](results/accelerator_compile.json).
 """
 
 

@@ -6,8 +6,6 @@ case that fails leaves its message.
     python benchmarks/speed/accelerator_phases.py PHASE FILE
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -9,8 +9,6 @@ that before it, so that what it was given does not count.
     python benchmarks/speed/after_draws.py
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -138,7 +136,6 @@ def resident(name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("fd25565", "run with OPENBLAS_NUM_THREADS=1", "after_draws"),
 )
@@ -159,9 +156,6 @@ for synthetic draws of four chains.
 
 The summary of the large matrix is the slowest: nearly all of its rows have other sets of factors,
 and each draw is summed over these.
-
-`OPENBLAS_NUM_THREADS=1 python benchmarks/speed/after_draws.py`: [tables](results/after_draws.md),
-[record](results/after_draws.json).
 """
 
 

@@ -11,8 +11,6 @@ without noise.
     python benchmarks/speed/end_to_end.py --only npz
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource
@@ -114,7 +112,6 @@ def found_in(output: Path, usage, basis) -> dict:
     }
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("fd25565", SECONDS, "end_to_end"),
 )
@@ -125,9 +122,6 @@ and 177 s from an `.mtx` of 117 MB. The peak is 2.5 GB of memory. It is `bmfjax 
 --output FOLDER`, at its defaults. No target was given. The verdict is "Reliable", and of 200
 million entries of the product without noise none is wrong, of data of which a tenth of the ones is
 missing and 0.2 % of all entries are ones by chance.
-
-`python benchmarks/speed/end_to_end.py`: [tables](results/end_to_end.md),
-[record](results/end_to_end.json).
 """
 
 

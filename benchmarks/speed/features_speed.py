@@ -9,8 +9,6 @@ compiles; and the peak of the resident memory. Every size runs in a process of i
     python benchmarks/speed/features_speed.py --only 1000x200x16
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource
@@ -69,9 +67,6 @@ ANSWER = """
 Of a chain on one core 1.1 ms on 435 x 16 with 4 features, 34 ms on 1,000 x 200 with 16, where 60
 are allowed, and 3.7 s on 10,000 x 1,000 with 16, where 3 are: other work ran beside it. Compiling
 takes 11 to 14 processor seconds.
-
-`python benchmarks/speed/features_speed.py`: [tables](results/features_speed.md),
-[record](results/features_speed.json).
 """
 
 

@@ -24,8 +24,6 @@ command, `--tries` times: how long it took, and whether there was a result.
     python benchmarks/speed/first_answer.py --limit 20 --only house-votes 700 20 4,000
 """
 
-from __future__ import annotations
-
 import compileall
 import json
 import os
@@ -324,7 +322,6 @@ def cases(options) -> list[str]:
     return names + [RATINGS] * bool(options.movielens) + [SURVEY] * bool(options.data)
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 EARLIER = "of Boolean products, which were the default then"
 NOTES = notes(
     ("c381545b", f"{SECONDS}; starts of features have changed since", "first_answer"),
@@ -384,13 +381,6 @@ seconds), 700 x 765 at rank 8 34.2 and 36.8 s, 20 x 50,000 at rank 4 35.1 and 43
 25 s, at a load of 7.5 to 8.0, with a result of the starts: the votes after 17.0 and 41.7 s, the zoo
 after 19.8 and 20.9, 20 x 50,000 after 19.6 and 21.0, and 700 x 765 after 32.3 and 33.3. It is
 missed.
-
-`python benchmarks/speed/first_answer.py --only house-votes`: [tables](results/first_answer.md),
-[record](results/first_answer.json), [Boolean products](results/first_answer_ormachine.json),
-[larger](results/first_answer_larger.json), [100,000
-rows](results/first_answer_100000_rows.json), [with a limit](results/first_answer_limit.json),
-[later](results/first_answer_limit_later.json), [as
-soon as usable](results/first_answer_usable.json).
 """
 
 _PHASES = ("import", "compile", "start", "sample", "after")

@@ -8,8 +8,6 @@ joint density per second against NumPyro's NUTS on the same model, both started 
     python benchmarks/speed/gibbs_speed.py
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import time
@@ -142,7 +140,6 @@ def numpyro_log_joint(model, data, position):
     return log_density(model, (data,), {}, position)[0]
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     (
         "639dbaf",
@@ -159,9 +156,6 @@ target of 100 times is missed. NUTS had 100 draws after 100 of warm-up, from the
 core.
 
 On an H200 a sweep takes 1.09 ms: it is a chain of small programs there, 32 times its products.
-
-`python benchmarks/speed/gibbs_speed.py`: [tables](results/gibbs_speed.md),
-[record](results/gibbs_speed.json), [on an H200](results/gibbs_speed_h200.json).
 """
 
 

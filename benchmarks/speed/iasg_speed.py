@@ -12,8 +12,6 @@ one run; medians over the rounds.
     python benchmarks/speed/iasg_speed.py
 """
 
-from __future__ import annotations
-
 import functools
 import statistics
 import sys
@@ -89,7 +87,6 @@ def measure(functions: dict, rounds: int, steps: int) -> dict:
     return {name: statistics.median(t) for name, t in times.items()}
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("639dbaf", "before blocks followed the device", "iasg_speed_h200"),
     ("8ba5244", "on one core, with another measurement on the other", "iasg_speed"),
@@ -107,9 +104,6 @@ of every row.
 | 512 | 494 | 511 | 1.03 | 1,311 | 2.66 |
 
 On an H200 a step as published takes 24.5 to 31.9 microseconds, and the default step 58 to 65.
-
-`python benchmarks/speed/iasg_speed.py`, 512 x 512 at rank 30: [tables](results/iasg_speed.md),
-[record](results/iasg_speed.json), [on an H200](results/iasg_speed_h200.json).
 """
 
 

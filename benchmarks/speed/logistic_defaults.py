@@ -9,8 +9,6 @@ fit, four starts averaged, is measured on the 2000 x 1000 one, and of one more t
     python benchmarks/speed/logistic_defaults.py
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess
@@ -124,7 +122,6 @@ def apart(function: str, *arguments) -> dict:
     return json.loads(subprocess.run(call, check=True, capture_output=True, text=True).stdout)
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("b1ae58e", "the machine was shared: compare processor seconds", "logistic_defaults"),
 )
@@ -146,9 +143,6 @@ fit, from one start:
 Sampled entries approach their bound slowly because their steps shrink. A step at 20,000 x 5,000
 takes 3.48 processor seconds with all entries and 0.38 with sampled ones. The machine was shared, so
 that processor seconds are those to compare; they include compilation.
-
-`python benchmarks/speed/logistic_defaults.py`: [tables](results/logistic_defaults.md),
-[record](results/logistic_defaults.json).
 """
 
 

@@ -7,8 +7,6 @@ held after a tenth of them and after all.
     python benchmarks/speed/logistic_speed.py
 """
 
-from __future__ import annotations
-
 import resource
 import sys
 import time
@@ -66,7 +64,6 @@ def megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("8ba5244", "on one core, with another measurement on the other", "logistic_speed"),
 )
@@ -83,9 +80,6 @@ columns what is kept no longer fits the caches.
 | 2,900 x 100 | 6.06 | 0.08 |
 | 20,000 x 10,000 | 7.87 | 0.13 |
 | 20,000 x 1,000,000 | 80.46 | 0.25 |
-
-`python benchmarks/speed/logistic_speed.py`: [tables](results/logistic_speed.md),
-[record](results/logistic_speed.json).
 """
 
 

@@ -22,8 +22,6 @@ its standard deviations are never right.
     python benchmarks/speed/minibatch_regression.py
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import tempfile
@@ -261,7 +259,6 @@ def against_nuts(x, y, rows: int) -> dict:
     }
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     (
         "506039b",
@@ -296,9 +293,6 @@ nearly normal; on few rows use the default.
 How much sooner depends on the tolerance and the size, which we chose after trials that are in no
 record: at a tolerance of 0.05, HMCECS was there before SGLD, at a tenth of the rows and at all of
 them. The long steps were chosen on this problem, and HMCECS was tried with 300 and 1,000 rows.
-
-`python benchmarks/speed/minibatch_regression.py --seconds 12 --seeds 3 --subset 10000`:
-[tables](results/minibatch_regression.md), [record](results/minibatch_regression.json).
 """  # noqa: E501
 
 

@@ -10,8 +10,6 @@ of draws each; a cost is the median over the stretches, in processor time.
     python benchmarks/speed/minibatch_sizes.py [--sizes 512 1024 2048 4096 8192]
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time
@@ -89,7 +87,6 @@ def size_row(size: int, options) -> dict:
     return rows
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     (
         "2d06297",
@@ -119,9 +116,6 @@ of those of Gibbs and standard deviations within 2.4 % up to 4,096, after Monte 
 subtracted; a second run of Gibbs is as far as 0.012 and 0.7 %. At 8,192 standard deviations are 6.8
 % off with batches of 64 and 4.8 % with 256. A second run of Gibbs is off by nothing there after the
 subtraction, but these 140 draws are worth about 42: how much is chance is not known.
-
-`python benchmarks/speed/minibatch_sizes.py`: [tables](results/minibatch_sizes.md),
-[record](results/minibatch_sizes.json).
 """  # noqa: E501
 
 

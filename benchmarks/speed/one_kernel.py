@@ -10,8 +10,6 @@ It needs an NVIDIA GPU. Parts are written as they end.
     python benchmarks/speed/one_kernel.py --device gpu
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import sys
@@ -240,9 +238,6 @@ A sweep of binary features, rank 16, four chains, takes 6.2 ms at 1,000 x 200, a
 x 1,000; compiling takes 56 and 58 s. To choose no variants of a program by their time
 (`xla_gpu_autotune_level`) brings the compilation of the sweeps with rebirths from 69.8 to 36.1 s,
 and that of the annealed chains from 21.7 to 10.1.
-
-`python benchmarks/speed/one_kernel.py --device gpu`: [tables](results/one_kernel.md),
-[record](results/one_kernel.json).
 """
 
 

@@ -13,8 +13,6 @@ sweep is one of four replicas at temperatures of their own. `--updates` does not
     python benchmarks/speed/ormachine_speed.py
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path
@@ -146,7 +144,6 @@ def measure(name: str, rounds: int, updates) -> dict:
     }
 
 
-#: What must be known of records of these commits; newer ones lose the note.
 NOTES = notes(
     ("639dbaf", "before blocks followed the device", "ormachine_speed_h200"),
 )
@@ -165,9 +162,6 @@ The authors' program is timed [below](#how-do-layers-message-passing-and-the-aut
 
 On an H200, before blocks followed the device, the three sizes took 1.75, 7.35 and 47.5 ms, and the
 votes 1.40 ms.
-
-`python benchmarks/speed/ormachine_speed.py`: [tables](results/ormachine_speed.md),
-[record](results/ormachine_speed.json), [on an H200](results/ormachine_speed_h200.json).
 """
 
 

@@ -15,8 +15,6 @@ Our sweep is compiled as `bmfjax.fit` compiles chains (`bmfjax.kernels.numerics.
 does not divide loops among threads, which costs more where blocks are small. `--divided` lets it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -129,11 +127,6 @@ as it does by default: that costs more than it gains. `bmfjax.fit` switches it o
 passes with it, and runs chains side by side in threads. These records are of programs that are
 compiled by XLA's defaults, and `undivided` is without the division alone. The script now compiles
 as `fit` does, and with `--divided` by the defaults; there is no record of it yet.
-
-`python benchmarks/speed/pmf_speed.py`, with `--threads 2` and `--divided`:
-[tables](results/pmf_speed.md), [record](results/pmf_speed.json),
-[two threads](results/pmf_speed_2_threads.json),
-[undivided](results/pmf_speed_2_threads_undivided.json).
 """
 
 #: How older records were compiled, by whether they say `undivided`.

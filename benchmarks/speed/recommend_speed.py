@@ -6,8 +6,6 @@ items of every user, and those of one. Nothing of it is compiled; users are shar
     python benchmarks/speed/recommend_speed.py
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path
@@ -65,9 +63,6 @@ def tables(records: Records):
 ANSWER = """
 The ten best of 1,000 items for each of 10,000 users take 3 to 4 seconds on two cores, from 1,000
 draws of a fit at rank 10. Those of one user take 0.01 s.
-
-`python benchmarks/speed/recommend_speed.py`: [tables](results/recommend_speed.md),
-[record](results/recommend_speed.json).
 """
 
 
