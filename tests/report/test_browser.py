@@ -19,9 +19,13 @@ DRIVER = shutil.which("chromedriver")
 
 driver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 exceptions = pytest.importorskip("selenium.common.exceptions")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="no Chromium with chromedriver on the PATH"
-)
+# Long together, and run where `.ci/run` has installed Chromium beside the other tests.
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER), reason="no Chromium with chromedriver on the PATH"
+    ),
+]
 
 #: Width of a phone in pixels that a page is laid out in.
 PHONE = 400
@@ -33,8 +37,6 @@ LONG = ["a name", *(f"{j}-{'long' * 20}" for j in range(1, COLUMNS))]
 ONES = {f.name: 1 for f in dataclasses.fields(Figures) if f.type in ("float | None", "int | None")}
 FIGURES = Figures(**ONES | {"num_draws": DRAWS, "num_warmup": 0, "log_evidence": None})
 FIGURES = dataclasses.replace(FIGURES, complete=True, exact=True, layers_agreeing=(1.0,))
-#: Models whose pages have most of the sections; to draw those of all takes 40 seconds.
-DRAWN_OFTEN = ("features", "pmf")
 #: Seconds until a file must be there.
 PATIENCE = 30
 
@@ -113,10 +115,7 @@ def asked_for(chromium) -> set[str]:
     return {request["url"].partition(",")[0] for request in sent}
 
 
-@pytest.mark.parametrize(
-    "model",
-    [m if m in DRAWN_OFTEN else pytest.param(m, marks=pytest.mark.long) for m in FAMILIES],
-)
+@pytest.mark.parametrize("model", FAMILIES)
 def test_a_page_in_a_browser(browser, model, tmp_path):
     """Silent, complete by itself, as wide as a phone, readable, with links that lead somewhere."""
     chromium, folder = browser
