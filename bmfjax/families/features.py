@@ -266,8 +266,9 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
 
     def _row_terms(self, new, num_draws, chances, seed):
         density = learned_density(self.other_draws)
+        chosen, complete = self._spaced_draws(num_draws), not (chances or new.num_missing)
         states = whole_rows.feature_states(
-            self.basis_draws, self.other_draws, density, self._spaced_draws(num_draws)
+            self.basis_draws, self.other_draws, density, chosen, complete=complete
         )
         return whole_rows.by_states(new, states, chances)
 

@@ -62,6 +62,29 @@ class States(NamedTuple):
     one: np.ndarray
 
 
+class EffectStates(NamedTuple):
+    """What a draw says of the states of a row that has an effect on the log odds besides.
+
+    Attributes
+    ----------
+    log_prior : (states,) float64
+    level : (states, columns) float64
+        Log odds of a one without the effect.
+    nodes, log_weights : (nodes,) float64
+        Values of the effect, and the log weights by which a sum over them is the integral.
+    """
+
+    log_prior: np.ndarray
+    level: np.ndarray
+    nodes: np.ndarray
+    log_weights: np.ndarray
+
+    def with_values(self) -> States:
+        """Return states together with values of the effect: (values * states)."""
+        one = expit(self.nodes[:, None, None] + self.level).reshape(-1, self.level.shape[1])
+        return States(np.add.outer(self.log_weights, self.log_prior).ravel(), one)
+
+
 class RowTerms(NamedTuple):
     """What one draw says of new rows.
 
@@ -120,9 +143,18 @@ def check_given(new: BinaryMatrix, given: BinaryMatrix) -> None:
 # ---- rows with finitely many states --------------------------------------------------------------
 
 
-def by_states(new: BinaryMatrix, states: Iterator[States], chances: bool) -> Iterator[RowTerms]:
-    """Yield what every draw says of new rows, by the sum over all states of a row."""
-    for log_prior, one in states:
+def by_states(
+    new: BinaryMatrix, states: Iterator[States | EffectStates], chances: bool
+) -> Iterator[RowTerms]:
+    """Yield what every draw says of new rows, by the sum over all states of a row.
+
+    `EffectStates` are of complete rows, and have no chances.
+    """
+    for own in states:
+        if isinstance(own, EffectStates):
+            yield RowTerms(_of_complete_rows(new, own), None)
+            continue
+        log_prior, one = own
         one = np.clip(one, EDGE, 1.0 - EDGE)
         log_odds, of_zeros = np.log(one) - np.log1p(-one), np.log1p(-one)
         log_probability = np.empty(new.num_rows)
@@ -138,6 +170,46 @@ def by_states(new: BinaryMatrix, states: Iterator[States], chances: bool) -> Ite
             if chances:
                 chance[block] = (weights @ one) / total[:, None]
         yield RowTerms(log_probability, chance)
+
+
+def _of_complete_rows(new, states: EffectStates) -> np.ndarray:
+    r"""Return the log probabilities (rows,) of rows without missing cells.
+
+    With :math:`\eta_{sj}` the log odds of state s without the effect e, a row x with c ones has
+
+    .. math:: \log p(x \mid s, e) = \sum_j x_j \eta_{sj} + c e - \sum_j \log(1 + e^{\eta_{sj} + e}),
+
+    so that the integral over e depends on the row by c alone.
+    """
+    level = states.level
+    rest = np.stack([_log_of_zeros(level + e) for e in states.nodes], 1)
+    rest += states.log_weights
+    log_probability, integrals = np.empty(new.num_rows), {}
+    for block in blocks(new.num_rows, max(level.shape)):
+        ones, _ = _part(new, block)
+        counts, which = np.unique(ones.sum(1), return_inverse=True)
+        for c in counts:
+            if c not in integrals:
+                integrals[c] = states.log_prior + _log_sum(rest + c * states.nodes)
+        score = ones @ level.T
+        score += np.stack([integrals[c] for c in counts])[which]
+        log_probability[block] = _log_sum(score)
+    return log_probability
+
+
+def _log_of_zeros(log_odds) -> np.ndarray:
+    """Return the log probability of lines of zeros."""
+    size = np.abs(log_odds)
+    found = np.log(1.0 + np.exp(-size))
+    found += 0.5 * (size + log_odds)
+    return -found.sum(1)
+
+
+def _log_sum(terms) -> np.ndarray:
+    """Return the log of the sum of exponentials of each line, and write over the terms."""
+    highest = terms.max(1)
+    terms -= highest[:, None]
+    return np.log(np.exp(terms, out=terms).sum(1)) + highest
 
 
 def _part(new, block):
@@ -198,12 +270,15 @@ def effect_states(basis_draws, others, sets, log_prior: Callable, chosen) -> Ite
         yield States(np.add.outer(of_nodes, _normalised(log_prior(c))).ravel(), one)
 
 
-def feature_states(basis_draws, others, density, chosen) -> Iterator[States]:
+def feature_states(
+    basis_draws, others, density, chosen, *, complete: bool = False
+) -> Iterator[States | EffectStates]:
     """Return the states of rows that have binary features, and effects where there are.
 
     `basis_draws` (chain, draw, columns, rank) are weights on the log odds, `density` (chain, draw,
     rank) the chances of memberships. Features that a draw does not have are left out. An effect is
-    put on the nodes of `effect_states`. Draws with too many states are refused before the first.
+    put on the nodes of `effect_states`, and counts among the states unless rows are `complete`.
+    Draws with too many states are refused before the first.
     """
     basis_draws, density = (np.reshape(x, (-1, *x.shape[2:])) for x in (basis_draws, density))
     columns = np.reshape(others["column_effect"], basis_draws.shape[:2]).astype(float)
@@ -214,19 +289,20 @@ def feature_states(basis_draws, others, density, chosen) -> Iterator[States]:
     effects = [
         none if scales is None else effect_nodes(float(scales[c]) ** -2.0, width) for c in chosen
     ]
+    apart = complete and scales is not None
     number, features, nodes = max(
-        (len(nodes) * 2 ** int(there.sum()), int(there.sum()), len(nodes))
+        ((1 if apart else len(nodes)) * 2 ** int(there.sum()), int(there.sum()), len(nodes))
         for there, (nodes, _) in zip(present, effects, strict=True)
     )
-    and_effect = "" if scales is None else f" and {nodes} values of the effect of a row"
+    counted = scales is not None and not apart
+    and_effect = f" and {nodes} values of the effect of a row" if counted else ""
     check_states(number, width, f"{features} features{and_effect}")
 
-    def states(c, there, effect) -> States:
-        nodes, of_nodes = effect
+    def states(c, there, effect) -> States | EffectStates:
         sets, log_prior = independent_bits(density[c, there])
         level = columns[c] + sets @ basis_draws[c][:, there].T.astype(float)
-        one = expit(nodes[:, None, None] + level).reshape(-1, width)
-        return States(np.add.outer(of_nodes, _normalised(log_prior(0))).ravel(), one)
+        found = EffectStates(_normalised(log_prior(0)), level, *effect)
+        return found if apart else found.with_values()
 
     return map(states, chosen, present, effects)
 

@@ -251,6 +251,36 @@ def test_features_that_a_draw_does_not_have_cost_no_states():
         whole_rows.feature_states(both, two, density, [0, 1])
 
 
+def test_effects_of_complete_rows_are_integrated_out_state_by_state():
+    """Against states together with values of the effect; and of so many as these may not be."""
+    rng = np.random.default_rng(2)
+    basis = 2.0 * rng.normal(size=(1, 2, 6, 3)).astype(np.float32)
+    density = rng.uniform(0.1, 0.9, (1, 2, 3))
+    others = {"column_effect": rng.normal(size=(1, 2, 6)), "row_scale": np.array([[0.2, 3.0]])}
+    rows = np.vstack([(rng.random((40, 6)) < 0.5), np.ones(6), np.zeros(6)]).astype(float)
+    both = (
+        whole_rows.feature_states(basis, others, density, [0, 1], complete=complete)
+        for complete in (True, False)
+    )
+    apart, together = (
+        [t.log_probability for t in whole_rows.by_states(bmfjax.BinaryMatrix(rows), s, False)]
+        for s in both
+    )
+    np.testing.assert_allclose(apart, together, rtol=1e-9)
+    # Ten features and 21 values would be 21,504 states of 2,000 columns, of which there may be
+    # 16,384.
+    wide = rng.normal(size=(1, 1, 2000, 10)).astype(np.float32)
+    one = {"column_effect": np.zeros((1, 1, 2000)), "row_scale": np.array([[0.1]])}
+    given = wide, one, np.full((1, 1, 10), 0.5), [0]
+    (states,) = whole_rows.feature_states(*given, complete=True)
+    assert states.level.shape == (1024, 2000)
+    with pytest.raises(InputError, match=r"10 features and .* values of the effect"):
+        whole_rows.feature_states(*given)
+    with pytest.raises(InputError, match="the 32768 states of 15 features; there may be 16384"):
+        more = np.pad(wide, ((0, 0), (0, 0), (0, 0), (0, 5)), constant_values=1.0)
+        whole_rows.feature_states(more, one, np.full((1, 1, 15), 0.5), [0], complete=True)
+
+
 def test_too_many_states_and_other_models_are_refused():
     fit = boolean_fit(rank=20)[0]
     with pytest.raises(InputError, match="1048576 states of 20 factors; there may be 524288"):
