@@ -167,6 +167,16 @@ def test_what_a_draw_does_not_use_goes_to_the_factor_it_is_like():
     assert not new[0][..., 2].any() and not new[1][..., 2].any()
     assert handed_over(usage, basis, used, upper=1.0)[0].max() == 1.0
     assert not handed_over(usage, basis, np.zeros_like(used))[0].any()
+    # One that takes from factors on both sides ends near the best product of one factor.
+    usage, basis = usage[:, :1], basis[:, :1]
+    usage[..., 1], basis[..., 2] = 300.0 * usage[..., 1], 300.0 * basis[..., 2]
+    basis[..., 1] = basis[..., 0] * r.uniform(0.9, 1.1, 7)
+    usage[..., 2] = usage[..., 0] * r.uniform(0.9, 1.1, 9)
+    before = (usage @ transposed(basis))[0, 0]
+    one = handed_over(usage, basis, np.array([[[True, False, False]]]))
+    wrong = np.linalg.norm((one[0] @ transposed(one[1]))[0, 0] - before)
+    least = np.sqrt((np.linalg.svd(before)[1][1:] ** 2).sum())
+    assert wrong < 1.01 * least
 
 
 def test_lines_without_entries_do_not_count():

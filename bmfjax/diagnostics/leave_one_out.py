@@ -17,8 +17,8 @@ from bmfjax.data.errors import InputError
 MAX_KHAT = 0.7
 #: Fewest effective draws of bounded ratios: a relative standard error of about 0.3 an entry.
 LEAST_EFFECTIVE = 10.0
-#: Fewest draws in a tail.
-LEAST_TAIL = 5
+#: Fewest draws in a tail, and what its quartile exceeds the rest by at least, of its largest.
+LEAST_TAIL, LEAST_EXCESS = 5, 1e-100
 
 
 class LeaveOneOut(NamedTuple):
@@ -109,7 +109,7 @@ def smoothed(ratios) -> tuple[np.ndarray, np.ndarray]:
     top = ratios[-1]
     cut = np.exp(ratios[-size - 1] - top)
     excess = np.exp(ratios[-size:] - top) - cut
-    fitted = np.flatnonzero(excess[_quartile(size)] > 0)
+    fitted = np.flatnonzero(excess[_quartile(size)] > LEAST_EXCESS)
     if not len(fitted):
         return ratios, shape
     excess = excess[:, fitted]

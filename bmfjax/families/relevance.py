@@ -24,6 +24,8 @@ from bmfjax.kernels.used_factors import counting, edge_in_noise, used_factors
 
 #: Stream of the random numbers of starts, beside those of the chains.
 START_STREAM = 2**31 - 3
+#: Squares of factors are at least so large, and so many updates follow what is handed over.
+LEAST_SQUARE, UPDATES = 1e-300, 10
 #: What counts as a factor, and what is believed of their number beforehand, for the report.
 COUNTED = (
     "A factor counts in a draw where it adds more to the product than a factor that fits noise "
@@ -118,36 +120,66 @@ def handed_over(usage, basis, used, upper: float = np.inf) -> tuple[np.ndarray, 
 
     An unused factor goes to the one used factor that it is most like, on the side on which they
     are alike: where :math:`x_l \approx c\,x_k`, :math:`y_k + c\,y_l` takes the place of
-    :math:`y_k`, at most `upper`.
+    :math:`y_k`, at most `upper`. Those that are alike in the basis go first, and c of the others is
+    of the usage that came of it: two factors that go to one would else be multiplied. Where there
+    is no bound, multiplicative updates then bring the product nearer to what it was.
+
+    References
+    ----------
+    Lee, Seung (2001), "Algorithms for non-negative matrix factorization", NIPS 13.
     """
     pair = [np.array(f) for f in (usage, basis)]
     for c in range(len(used)):
-        moved = _hand_over_maps(*(f[c] for f in pair), used[c])
-        for f, maps in zip(pair, moved, strict=True):
-            f[c] = np.minimum(f[c] @ maps.astype(f.dtype), upper)
+        before = usage[c], basis[c]
+        after, rest = [f[c] for f in pair], _takers(*before, used[c])
+        for side in (0, 1):
+            maps = _hand_over_map(before[1 - side], after[1 - side], used[c], *rest[side])
+            after[side] = np.minimum(before[side] @ maps.astype(before[side].dtype), upper)
+        if upper == np.inf:
+            after = _nearer(before, after, used[c].any(0))
+        for f, found in zip(pair, after, strict=True):
+            f[c] = found
     return tuple(pair)
 
 
-def _hand_over_maps(usage, basis, used) -> list[np.ndarray]:
-    """Return what both factor matrices of every draw are multiplied by, (draw, rank, rank) each."""
+def _takers(usage, basis, used):
+    """Return draw, unused factor and its taker, of those alike in the basis and in the usage."""
     grams = [np.einsum("dik,dil->dkl", f, f, dtype=float) for f in (usage, basis)]
-    squares = [np.maximum(np.einsum("dkk->dk", g), 1e-300) for g in grams]
+    squares = [np.maximum(np.einsum("dkk->dk", g), LEAST_SQUARE) for g in grams]
     cosines = [
         g / np.sqrt(s[:, :, None] * s[:, None, :]) for g, s in zip(grams, squares, strict=True)
     ]
     alike = np.where(used[:, None, :], np.maximum(*cosines), -1.0)
-    to = alike.argmax(-1)  # (draw, rank)
     draw, factor = np.nonzero(~used & used.any(-1, keepdims=True))
-    taker = to[draw, factor]
+    taker = alike.argmax(-1)[draw, factor]
     shared = cosines[1][draw, factor, taker] >= cosines[0][draw, factor, taker]
-    maps = [used[:, :, None] * np.eye(used.shape[1]) for _ in FACTORS]
-    # Alike in the basis, it adds its usage; alike in the usage, its basis.
-    for side, adds in ((0, shared), (1, ~shared)):
-        at = draw[adds], factor[adds], taker[adds]
-        other = 1 - side
-        share = grams[other][at] / squares[other][at[0], at[2]]
-        maps[side][at] = share
-    return maps
+    return [(draw[some], factor[some], taker[some]) for some in (shared, ~shared)]
+
+
+def _hand_over_map(alike, taking, used, draw, factor, taker) -> np.ndarray:
+    """Return what a factor matrix of every draw is multiplied by, (draw, rank, rank).
+
+    `alike` and `taking` (draw, lines, rank) are the other side, before and now.
+    """
+    found = used[:, :, None] * np.eye(used.shape[1])
+    grams = np.einsum("dik,dil->dkl", alike, taking, dtype=float)
+    squares = np.maximum(np.einsum("dik,dik->dk", taking, taking, dtype=float), LEAST_SQUARE)
+    found[draw, factor, taker] = grams[draw, factor, taker] / squares[draw, taker]
+    return found
+
+
+def _nearer(before, after, some) -> list[np.ndarray]:
+    """Return factors whose product is nearer to that of `before`; `some` (rank,) are not empty."""
+    sides, found = [f[..., some] for f in after], [np.array(f) for f in after]
+    for _ in range(UPDATES):
+        for side in (0, 1):
+            other, wanted = sides[1 - side], before[1 - side]
+            product = before[side] @ (wanted.swapaxes(-1, -2) @ other)
+            own = sides[side] @ (other.swapaxes(-1, -2) @ other)
+            sides[side] = sides[side] * (product / np.maximum(own, np.finfo(own.dtype).tiny))
+    for whole, side in zip(found, sides, strict=True):
+        whole[..., some] = side
+    return found
 
 
 def kept_of(usage) -> np.ndarray:

@@ -62,6 +62,12 @@ def test_tails_that_say_nothing_are_doubted():
     assert leave_one_out(heavy).doubtful.all()
     assert leave_one_out(np.zeros((10, 1)) + np.arange(10.0)[:, None]).doubtful.all()  # too few
     assert not leave_one_out(np.full((100, 1), -2.0)).doubtful.any()  # constant
+    # Of one draw that is hopeless, the others weigh nothing, or the smallest number there is.
+    values = np.linspace(-1.0, -20.0, 200)[:, None] * np.ones(2)
+    for lowest in (-300.0, -740.0, -750.0, -1e8):
+        values[0] = lowest
+        found = leave_one_out(values)
+        assert np.isfinite(found.log_score).all() and found.doubtful.all()
 
 
 def test_scores_that_cannot_be_are_refused():
