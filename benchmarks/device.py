@@ -1,10 +1,11 @@
-"""The command of a script, and where it runs: the option ``--device``.
+"""The command of a script, where it runs (the option ``--device``), and its other processes.
 
 JAX is not imported here: scripts that measure its start, or that measure in processes of their
 own, must not load it, nor take the memory of an accelerator, before these do.
 """
 
 import argparse
+import json
 import os
 import platform
 import re
@@ -97,6 +98,43 @@ def use(device: str) -> None:
     os.environ["JAX_PLATFORMS"] = PLATFORMS[device]
     if "jax" in sys.modules:  # which has read the variable already
         sys.modules["jax"].config.update("jax_platforms", PLATFORMS[device])
+
+
+def apart(*words, failed: str = "", patience: float | None = None, environment=None):
+    """Run this script with other options in a process of its own; return the JSON it prints last.
+
+    One that fails ends the script, or gives its last message by the name that is told for that. One
+    that is given up after some seconds says so.
+    """
+    words = [sys.executable, sys.argv[0], *map(str, words)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE if failed else None}
+    try:
+        done = subprocess.run(words, **pipes, text=True, timeout=patience, env=environment)
+    except subprocess.TimeoutExpired:
+        return {"not_run": f"given up after {patience:g} s"}
+    if done.returncode:
+        if failed:
+            return {failed: " / ".join(done.stderr.strip().splitlines()[-2:])[-300:]}
+        raise SystemExit(done.returncode)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def keep_to(cores: int) -> None:
+    """Run this process on the last so many cores: before JAX, which makes a thread for each."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
+
+
+def reset_peak() -> float:
+    """Let the peak of the resident memory start anew; return what is resident now, in MB."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return resident("VmRSS")
+
+
+def resident(name: str) -> float:
+    """Return the resident memory of this process, or its peak, in MB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(s.split()[1]) for s in lines if s.startswith(f"{name}:")) / 1024
 
 
 def processor() -> str:

@@ -69,3 +69,21 @@ def test_a_device_is_used_here_and_in_processes_that_follow(device, monkeypatch)
     assert os.environ["JAX_PLATFORMS"] == jax.config.jax_platforms == "cpu"
     record = importlib.import_module("benchmarks.record")
     assert record._asked() == "cpu"
+
+
+def test_what_a_script_finds_in_a_process_of_its_own(device, monkeypatch, tmp_path, capfd):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, json, time\n"
+        "print('on the way')\n"
+        "if sys.argv[1] == 'fail': raise ValueError('no such set')\n"
+        "time.sleep(float(sys.argv[2]))\n"
+        "print(json.dumps({'asked': sys.argv[1:]}))\n"
+    )
+    monkeypatch.setattr(sys, "argv", [str(script), "--rank", "3"])
+    assert device.apart("one", 0) == {"asked": ["one", "0"]}
+    assert device.apart("fail", failed="stopped")["stopped"].endswith("ValueError: no such set")
+    assert device.apart("one", 60, patience=0.2) == {"not_run": "given up after 0.2 s"}
+    with pytest.raises(SystemExit):
+        device.apart("fail")
+    assert "no such set" in capfd.readouterr().err

@@ -15,9 +15,7 @@ how long a sweep of one chain takes, with a million counts that are not zero.
 import json
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -26,7 +24,7 @@ import scipy.sparse as sp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import HIDDEN, command_line
+from benchmarks.device import HIDDEN, apart, command_line
 from benchmarks.form import Records, number, page, table
 
 TUMOURS, KINDS, MOST = 64, 96, 20
@@ -48,8 +46,8 @@ def simulated(number: int, seed: int):
     return rng.poisson(exposures @ spectra), spectra, exposures
 
 
-def one(options) -> None:
-    """Fit one matrix, and write what was found."""
+def one(options) -> dict:
+    """Fit one matrix."""
     import bmfjax
 
     (number,), (seed,) = options.ranks, options.seeds
@@ -64,7 +62,7 @@ def one(options) -> None:
     low, high = np.quantile(fit.usage_draws, (0.025, 0.975), axis=(0, 1))
     hold = [(exposures[:, i] >= low[:, k]) & (exposures[:, i] <= high[:, k]) for i, k in pairs]
     probabilities = fit.rank_probabilities
-    result = {
+    return {
         "rank": max(probabilities, key=probabilities.get),
         "probability": round(max(probabilities.values()), 3),
         "precision": round(float((cosine.max(0) > FOUND).mean()), 3),
@@ -74,7 +72,6 @@ def one(options) -> None:
         "draws": fit.figures.num_draws,
         "cpu_seconds": round(spent.user - began.user + spent.system - began.system, 1),
     }
-    options.found.write_text(json.dumps(result))
 
 
 def of_a_sweep(times: int = 6) -> dict:
@@ -96,18 +93,6 @@ def of_a_sweep(times: int = 6) -> dict:
         state, _ = jax.block_until_ready(step(key, state, data))
         spent.append(time.process_time() - began)
     return {"nonzero": int(counts.nnz), "cpu_seconds": round(float(np.median(spent[1:])), 3)}
-
-
-def in_a_process(options, number: int, seed: int) -> dict:
-    """Fit in a process of its own: what is compiled is counted each time."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "found.json"
-        command = [sys.executable, __file__, "--found", path, "--max-cpu", str(options.max_cpu)]
-        command += ["--ranks", str(number), "--seeds", str(seed)]
-        ended = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-        if ended.returncode or not path.exists():
-            return {"stopped": " / ".join(ended.stderr.strip().splitlines()[-2:])[-300:]}
-        return json.loads(path.read_text())
 
 
 ANSWER = """
@@ -177,10 +162,10 @@ def main() -> None:
     options = command_line(
         __doc__, ranks=[1, 5, 10, 15, 20], seeds=[0, 1],
         max_cpu=(120.0, "processor seconds of a fit"),
-        sweep=(False, "measure a sweep of a million counts"), found=(Path, HIDDEN),
+        sweep=(False, "measure a sweep of a million counts"), one=(False, HIDDEN),
     )  # fmt: skip
-    if options.found:
-        one(options)
+    if options.one:
+        print(json.dumps(one(options)))
         return
     from benchmarks.pages import RESULTS
     from benchmarks.record import commit_of, write_record
@@ -194,7 +179,9 @@ def main() -> None:
     runs = figures["runs"]
     for seed in options.seeds:
         for rank in options.ranks:
-            found = in_a_process(options, rank, seed)
+            # In a process of its own, so that what is compiled is counted each time.
+            words = ("--ranks", rank, "--seeds", seed, "--max-cpu", options.max_cpu)
+            found = apart("--one", *words, failed="stopped")
             found |= {"max_cpu": options.max_cpu, "commit": commit_of()}
             runs.setdefault(str(rank), {})[str(seed)] = found
             print(rank, seed, found, flush=True)

@@ -33,10 +33,9 @@ from bmfjax.diagnostics import leave_one_out
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import command_line, some
+from benchmarks.device import command_line, reset_peak, resident, some
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.record import write_record
-from benchmarks.speed.after_draws import reset_peak, resident
 
 MODELS = ("nmf", "ormachine")
 CHAINS, DRAWS = 4, 100
@@ -63,7 +62,7 @@ def measured(work):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of heavy tails
         found = work()
-    return found, time.process_time() - began, (resident("VmHWM") - before) / 1024
+    return found, time.process_time() - began, resident("VmHWM") - before
 
 
 def subsample(fit, observations: int):

@@ -15,13 +15,12 @@ stored in the folder of `--work`, and is not made again.
 import itertools
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import COMMIT, HIDDEN, command_line, some
+from benchmarks.device import COMMIT, HIDDEN, apart, command_line, some
 from benchmarks.form import Records, figures, notes, number, page, table
 
 RANKS = {"house-votes": 4, "zoo": 6, "bob-ross": 6}
@@ -59,13 +58,6 @@ def one(options) -> dict:
         "cpu_seconds": round(spent.user + spent.system, 1), "timed_out": figures.timed_out,
         "sentence": judged.sentence,
     }  # fmt: skip
-
-
-def in_a_process(options, name: str, kind: str, seed: int, path: Path) -> None:
-    """Fit in a process of its own, which writes what it finds."""
-    command = [sys.executable, __file__, "--work", options.work, "--one", path]
-    command += ["--sets", name, "--seeds", str(seed), "--ranks", kind, "--model", options.model]
-    subprocess.run(command, check=True)
 
 
 NOTES = notes(
@@ -145,11 +137,11 @@ def main() -> None:
     options = command_line(
         __doc__, work=dict(type=Path, required=True, help="folder of the fits"), sets=some(RANKS),
         seeds=list(SEEDS), ranks=some(LIMITS), model="features",
-        budget=(float, "processor seconds after which no fit begins"), one=(Path, HIDDEN),
+        budget=(float, "processor seconds after which no fit begins"), one=(False, HIDDEN),
         commit=COMMIT,
     )  # fmt: skip
     if options.one:
-        options.one.write_text(json.dumps(one(options)))
+        print(json.dumps(one(options)))
         return
     from benchmarks.record import commit_of, write_record
 
@@ -160,8 +152,9 @@ def main() -> None:
         if not path.exists():
             if options.budget is not None and sum(os.times()[:4]) > options.budget:
                 continue
-            in_a_process(options, name, kind, seed, path)
-            found = json.loads(path.read_text()) | {"commit": options.commit or commit_of()}
+            words = ("--sets", name, "--seeds", seed, "--ranks", kind, "--model", options.model)
+            found = apart("--work", options.work, "--one", *words)
+            found["commit"] = options.commit or commit_of()
             path.write_text(json.dumps(found))
         fits.append(json.loads(path.read_text()))
         print(name, kind, seed, fits[-1]["cpu_seconds"], fits[-1]["sentence"], flush=True)

@@ -34,19 +34,17 @@ import importlib.util
 import itertools
 import json
 import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import COMMIT, HIDDEN, command_line, processor, some
+from benchmarks.device import COMMIT, HIDDEN, apart, command_line, processor, resident, some
 from benchmarks.form import page
 from benchmarks.pages import RESULTS
-from benchmarks.prediction import panel_page, peers, peers_ratings
+from benchmarks.prediction import panel_page, peers_ratings
 from benchmarks.prediction.panel_baselines import TUNED, column_means, tuned
 from benchmarks.prediction.panel_data import RATED, SETS, ratings, read, scores, split
 from benchmarks.prediction.panel_models import (
@@ -113,17 +111,17 @@ def _spent(began) -> dict:
     return {
         "seconds": round(now.elapsed - began.elapsed, 1),
         "cpu_seconds": round(now.user - began.user + now.system - began.system, 1),
-        "peak_mb": round(peers.resident("VmHWM")),
+        "peak_mb": round(resident("VmHWM")),
     }
 
 
 def one(options) -> None:
-    """Score one model on one set, and write what was found."""
+    """Score one model on one set, and print what was found."""
     if options.max_cpu is not None:
         on_processor_time()
     name, model = options.one
     found = (of_entries if name in SETS else of_ratings)(options, name, model)
-    options.found.write_text(json.dumps(found))
+    print(json.dumps(found))
 
 
 def missing_package(model: str) -> str | None:
@@ -138,24 +136,12 @@ def in_a_process(options, name: str, model: str) -> dict:
     """Score a model in a process of its own: what is compiled is counted each time."""
     if package := missing_package(model):
         return {"not_run": f"{package} is not installed"}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "found.json"
-        command = [sys.executable, __file__, "--data", options.data, "--one", name, model]
-        command += ["--found", path, "--seed", str(options.seed)]
-        for key in ("max_cpu", "fits"):
-            if (value := getattr(options, key)) is not None:
-                command += ["--" + key.replace("_", "-"), str(value)]
-        environment = {**os.environ, **ALONE}
-        try:
-            ended = subprocess.run(
-                command, stderr=subprocess.PIPE, text=True, env=environment,
-                timeout=options.patience,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return {"not_run": f"given up after {options.patience:g} s"}
-        if ended.returncode or not path.exists():
-            return {"stopped": " / ".join(ended.stderr.strip().splitlines()[-2:])[-300:]}
-        return json.loads(path.read_text())
+    words = ["--data", options.data, "--one", name, model, "--seed", options.seed]
+    for key in ("max_cpu", "fits"):
+        if (value := getattr(options, key)) is not None:
+            words += ["--" + key.replace("_", "-"), value]
+    how = {"patience": options.patience, "environment": {**os.environ, **ALONE}}
+    return apart(*words, failed="stopped", **how)
 
 
 @contextlib.contextmanager
@@ -254,7 +240,7 @@ def main() -> None:
         fits=(Path, "folder in which fits are saved"),
         commit=COMMIT,
         join=dict(nargs="+", type=Path, help="records of which cells are taken"),
-        one=dict(nargs=2, metavar=("SET", "MODEL"), help=HIDDEN), found=(Path, HIDDEN),
+        one=dict(nargs=2, metavar=("SET", "MODEL"), help=HIDDEN),
     )  # fmt: skip
     if options.one:
         one(options)

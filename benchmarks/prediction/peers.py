@@ -22,7 +22,6 @@ import json
 import os
 import pickle
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +31,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import HIDDEN, command_line, some
+from benchmarks.device import HIDDEN, apart, command_line, keep_to, reset_peak, resident, some
 from benchmarks.form import Records, notes, number, page, table, with_error
 from benchmarks.prediction import peers_binary, peers_others, peers_ratings
 from benchmarks.prediction.peers_form import clocks
@@ -85,44 +84,21 @@ def measure(part: str, name: str, seed: int, place: Path) -> dict:
     }  # fmt: skip
 
 
-def reset_peak() -> float:
-    """Let the peak of the resident memory start anew; return what is resident now, in MB."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return resident("VmRSS")
-
-
-def resident(name: str) -> float:
-    """Return the resident memory of this process, or its peak, in MB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(s.split()[1]) for s in lines if s.startswith(f"{name}:")) / 1024
-
-
 def in_a_process(part, case, name, seed, options) -> dict:
     """Return the scores of a method, its seconds and memory, or why it could not run."""
     asked, score = load(part, case, seed, options.movielens)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "problem"
         place.write_bytes(pickle.dumps(asked))
-        words = [sys.executable, __file__, "--one", part, name, str(seed), str(place)]
-        words += ["--threads", str(options.threads)]
-        environment = {**os.environ, **dict.fromkeys(THREADS, str(options.threads))}
-        try:
-            done = subprocess.run(
-                words, capture_output=True, text=True, env=environment, timeout=options.patience
-            )
-        except subprocess.TimeoutExpired:
-            return {"not_run": f"given up after {options.patience} s"}
-        if done.returncode:
-            return {"not_run": (done.stderr.strip().split("\n") or ["no message"])[-1][:200]}
+        cost = apart(
+            "--one", part, name, seed, place, "--threads", options.threads, failed="not_run",
+            environment={**os.environ, **dict.fromkeys(THREADS, str(options.threads))},
+            patience=options.patience,
+        )  # fmt: skip
+        if "not_run" in cost:
+            return cost
         found = score(asked, pickle.loads(place.read_bytes()))
-    cost = json.loads(done.stdout.strip().split("\n")[-1])
     return {n: round(_number(v), 5) for n, v in found.items()} | cost
-
-
-def keep_to(threads: int) -> None:
-    """Run this process on so many cores, before JAX is loaded, which makes a thread for each."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
 
 
 # ---- all of them ---------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ memory is read when it ends.
 import functools
 import json
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ import jax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import HIDDEN, command_line
+from benchmarks.device import HIDDEN, apart, command_line
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.record import write_record
 
@@ -91,9 +90,7 @@ def main() -> None:
         return
     rows = []
     for samples in options.samples:
-        command = [sys.executable, __file__, "--one", str(samples)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        rows.append(json.loads(done.stdout.splitlines()[-1]))
+        rows.append(apart("--one", samples))
         print(rows[-1], flush=True)
     print(write_record("iasg_memory", {"rank": RANK, "batch": 512, "rows": rows}, options.output))
 

@@ -12,7 +12,6 @@ of entries that the factors found get wrong, against the product without noise.
 
 import json
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import HIDDEN, command_line, some
+from benchmarks.device import HIDDEN, apart, command_line, some
 from benchmarks.form import SECONDS, Records, figures, notes, number, page, percent, table
 from benchmarks.record import write_record
 
@@ -143,9 +142,7 @@ def main() -> None:
     settings = {"rank": RANK, "flip": FLIP, "chains": CHAINS, "seed": options.seed}
     figures = settings | {"sizes": {}}
     for name in options.only:
-        command = [sys.executable, __file__, "--one", name, "--seed", str(options.seed)]
-        made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        figures["sizes"][name] = json.loads(made.stdout.splitlines()[-1])
+        figures["sizes"][name] = apart("--one", name, "--seed", options.seed)
         path = write_record("scale", figures, options.output)
         print(name, figures["sizes"][name], flush=True)
     print(path)

@@ -27,7 +27,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import HIDDEN, command_line, some
+from benchmarks.device import HIDDEN, apart, command_line, keep_to, some
 from benchmarks.form import Records, figures, number, page, percent, table
 
 #: Rows, columns, rank.
@@ -98,8 +98,7 @@ def limits(library: ctypes.CDLL) -> dict:
 
 def one_size(size, library: Path | None) -> dict:
     """Sample one matrix in this process, and run the C update on it."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    keep_to(1)
     import jax
 
     from bmfjax.data import generate_product
@@ -277,10 +276,7 @@ def main() -> None:
             figures["limits"] = limits(ctypes.CDLL(str(library)))
             print(figures["limits"], flush=True)
         for name in options.only:
-            command = [sys.executable, __file__, "--one", name]
-            command += [] if library is None else ["--library", str(library)]
-            made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            found = json.loads(made.stdout.splitlines()[-1])
+            found = apart("--one", name, *(["--library", library] if library else []))
             if library is not None:
                 size = SIZES[names.index(name)]
                 found["times_as_slow_as_c"] = (

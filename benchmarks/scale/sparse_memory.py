@@ -11,9 +11,9 @@ densities are compared. The largest matrix is run sparse only.
     python benchmarks/scale/sparse_memory.py --only 20,000x5,000
 """
 
+import itertools
 import json
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import HIDDEN, command_line, some
+from benchmarks.device import HIDDEN, apart, command_line, some
 from benchmarks.form import Records, figures, notes, number, page, table
 from benchmarks.record import write_record
 
@@ -165,15 +165,11 @@ def main() -> None:
         print(json.dumps(one_run(*options.one, options.seed)))
         return
     figures = {"rank": RANK, "chains": CHAINS, "seed": options.seed, "runs": []}
-    for name in options.only:
-        for model in MODELS:
-            for way in SIZES[name][-1]:
-                command = [sys.executable, __file__, "--one", model, name, way]
-                command += ["--seed", str(options.seed)]
-                made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-                found = json.loads(made.stdout.splitlines()[-1])
-                figures["runs"].append({"size": name, "model": model, "way": way} | found)
-                print(name, model, way, found, flush=True)
+    for name, model in itertools.product(options.only, MODELS):
+        for way in SIZES[name][-1]:
+            found = apart("--one", model, name, way, "--seed", options.seed)
+            figures["runs"].append({"size": name, "model": model, "way": way} | found)
+            print(name, model, way, found, flush=True)
     print(write_record("sparse_memory", figures, options.output))
 
 

@@ -144,9 +144,9 @@ first took 69 ms.
 | binary features, 10,000 x 1,000, rank 16, four chains | | 16.1 ms | |
 
 The column of the H200 is [of another run](results/one_kernel.json) but for the largest matrix: four
-programs shared the card there. The tiles of the kernel were chosen after it, and not timed in a sweep again. The column
-of the CPU is measured beside the H200, with two cores of the same machine; the votes and 100,000
-rows are [of a third](results/ormachine_speed.json).
+programs shared the card there. The tiles of the kernel were chosen after it, and not timed in a
+sweep again. The column of the CPU is measured beside the H200, with two cores of the same machine;
+the votes and 100,000 rows are [of a third](results/ormachine_speed.json).
 
 Starts of 4,000 x 2,000 at rank 20 take 36.0 s on the H200, where 15 were hoped for, and took 68.4 s
 when their programs were compiled one after the other, with variants chosen by their time. A first

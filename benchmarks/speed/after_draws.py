@@ -10,7 +10,6 @@ that before it, so that what it was given does not count.
 """
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import HIDDEN, command_line
+from benchmarks.device import HIDDEN, apart, command_line, reset_peak, resident
 from benchmarks.form import Records, figures, notes, number, page, table
 from benchmarks.record import write_record
 
@@ -119,21 +118,10 @@ def run_step(shape: str, step: str) -> dict:
         seconds = time.process_time() - began
         peak = resident("VmHWM")
     return {
-        "peak_mb": round((peak - before) / 1024, 1),
+        "peak_mb": round(peak - before, 1),
         "cpu_seconds": round(seconds, 2),
         "draws_mb": round((usage.words.nbytes + basis.words.nbytes) / 2**20, 1),
     }
-
-
-def reset_peak() -> int:
-    """Let the peak of the resident memory start anew; return what is resident now, in kB."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return resident("VmRSS")
-
-
-def resident(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
 
 
 NOTES = notes(
@@ -187,9 +175,7 @@ def main() -> None:
     for shape, (*_, steps) in SHAPES.items():
         figures[shape] = {}
         for step in steps:
-            command = [sys.executable, __file__, "--only", shape, step]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            figures[shape][step] = json.loads(done.stdout.splitlines()[-1])
+            figures[shape][step] = apart("--only", shape, step)
             print(shape, step, figures[shape][step], flush=True)
     print(write_record("after_draws", figures, options.output))
 

@@ -26,7 +26,7 @@ import scipy.sparse as sp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import HIDDEN, command_line, some
+from benchmarks.device import HIDDEN, apart, command_line, some
 from benchmarks.form import SECONDS, Records, figures, notes, number, page, percent, table
 from benchmarks.record import write_record
 
@@ -170,9 +170,7 @@ def main() -> None:
     noise = {"density": DENSITY, "missed": MISSED, "strewn": STREWN}
     figures = shape | noise | {"threads": os.cpu_count(), "formats": {}}
     for kind in options.only:
-        command = [sys.executable, __file__, "--one", kind, "--seed", str(options.seed)]
-        made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        figures["formats"][kind] = found = json.loads(made.stdout.splitlines()[-1])
+        figures["formats"][kind] = found = apart("--one", kind, "--seed", options.seed)
         path = write_record("end_to_end", figures, options.output)
         print(kind, found, flush=True)
     print(path)

@@ -10,9 +10,7 @@ compiles; and the peak of the resident memory. Every size runs in a process of i
 """
 
 import json
-import os
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,7 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import HIDDEN, command_line, some
+from benchmarks.device import HIDDEN, apart, command_line, keep_to, some
 from benchmarks.form import Records, number, page, table
 
 #: Rows, columns, rank, and the sweeps of a round.
@@ -31,8 +29,7 @@ ROUNDS, CHAINS = 5, 2
 
 def one(name: str) -> dict:
     """Sample one matrix in this process."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    keep_to(1)
     import jax
 
     from bmfjax.data import generate_product
@@ -95,9 +92,7 @@ def main() -> None:
 
     sizes = {}
     for name in options.only:
-        command = [sys.executable, __file__, "--one", name]
-        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        sizes[name] = json.loads(ended.stdout.strip().splitlines()[-1])
+        sizes[name] = apart("--one", name)
         print(name, sizes[name], flush=True)
     print(write_record("features_speed", {"sizes": sizes}, options.output))
 

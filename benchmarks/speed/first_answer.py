@@ -224,20 +224,16 @@ def make_case(options):
 
 def in_a_process(options, case, cache, steps=0) -> dict:
     """Fit a case in a process of its own."""
-    words = [sys.executable, __file__, "--case", case, "--steps", str(steps)]
-    words += ["--cache", str(cache)] if cache else []
-    words += ["--max-time", str(options.max_time)] if options.max_time else []
-    words += ["--until", options.until]
+    words = ["--case", case, "--steps", steps, "--until", options.until]
+    words += ["--cache", cache] if cache else []
+    words += ["--max-time", options.max_time] if options.max_time else []
     for name in ("movielens", "data"):
-        words += [f"--{name}", str(vars(options)[name])] if vars(options)[name] else []
+        words += [f"--{name}", vars(options)[name]] if vars(options)[name] else []
     # The cache is the one given: JAX's own settings are left out, and where ours would be.
     # Byte code is kept, as of an installed package.
     apart = ("JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")
     kept = {n: v for n, v in os.environ.items() if n not in apart}
-    done = subprocess.run(words, capture_output=True, text=True, env=kept)
-    if done.returncode:
-        return {"failed": done.stderr.strip().split("\n")[-1]}
-    return json.loads(done.stdout.strip().split("\n")[-1])
+    return apart(*words, failed="failed", environment=kept)
 
 
 def cold_and_warm(options, case) -> dict:

@@ -11,7 +11,6 @@ fit, four starts averaged, is measured on the 2000 x 1000 one, and of one more t
 
 import json
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -35,7 +34,7 @@ from bmfjax.variational import posterior as lp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import HIDDEN, command_line
+from benchmarks.device import HIDDEN, apart, command_line
 from benchmarks.form import Records, figures, notes, number, page, percent, table
 from benchmarks.record import write_record
 
@@ -116,12 +115,6 @@ def steps_timed(rows: int, columns: int, sampler: str, steps: int) -> dict:
     return {"processor seconds a step": round(seconds, 4), "megabytes": round(memory)}
 
 
-def apart(function: str, *arguments) -> dict:
-    """What a function of this file returns in a process of its own."""
-    call = [sys.executable, __file__, "--only", json.dumps([function, *arguments])]
-    return json.loads(subprocess.run(call, check=True, capture_output=True, text=True).stdout)
-
-
 NOTES = notes(
     ("b1ae58e", "the machine was shared: compare processor seconds", "logistic_defaults"),
 )
@@ -191,21 +184,23 @@ def main() -> None:
         kinds = {"fitted": fitted, "steps_timed": steps_timed}
         print(json.dumps(kinds[function](*arguments)))
         return
+
+    def of(*call):
+        return apart("--only", json.dumps(call))
+
     most = options.steps
     figures = {"rank": RANK, "most steps": most, "fits": {}, "steps": {}}
     for rows, columns, bias in FITTED:
         name = f"{rows} x {columns}, bias {bias}"
-        figures["fits"][name] = {
-            s: apart("fitted", rows, columns, bias, s, 1, most) for s in SAMPLERS
-        }
+        figures["fits"][name] = {s: of("fitted", rows, columns, bias, s, 1, most) for s in SAMPLERS}
         print(name, figures["fits"][name], flush=True)
     rows, columns, bias = FITTED[2]
-    figures["default, four starts averaged"] = apart("fitted", rows, columns, bias, None, 4, 1000)
+    figures["default, four starts averaged"] = of("fitted", rows, columns, bias, None, 4, 1000)
     print(figures["default, four starts averaged"], flush=True)
     for rows, columns in TIMED:
         name = f"{rows} x {columns}"
         figures["steps"][name] = {
-            s: apart("steps_timed", rows, columns, s, TIMED_STEPS) for s in SAMPLERS
+            s: of("steps_timed", rows, columns, s, TIMED_STEPS) for s in SAMPLERS
         }
         print(name, figures["steps"][name], flush=True)
     print(write_record("logistic_defaults", figures, options.output))

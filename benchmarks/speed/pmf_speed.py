@@ -17,7 +17,6 @@ does not divide loops among threads, which costs more where blocks are small. `-
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -26,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.device import HIDDEN, command_line
+from benchmarks.device import HIDDEN, apart, command_line, keep_to
 from benchmarks.form import Records, number, page, table
 
 
@@ -80,9 +79,7 @@ def smurff(options):
 
 def measure(options) -> dict:
     """Milliseconds a sweep after the first two, of wall clock and of processor time."""
-    if hasattr(os, "sched_setaffinity"):
-        # Before either is loaded: JAX makes as many threads as there are cores to run on.
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.threads :])
+    keep_to(options.threads)
     sweep = {"bmfjax": ours, "smurff": smurff}[options.program](options)
     found = []
     for k in range(options.sweeps + 2):
@@ -99,13 +96,9 @@ def measure(options) -> dict:
 
 def in_a_process(options, program, rank) -> dict:
     """The same in a process of its own: what was loaded before has no say."""
-    words = [sys.executable, __file__, "--program", program, "--rank", str(rank)]
-    words += [f"--{n}={getattr(options, n)}" for n in ("rows", "columns", "sweeps", "threads")]
+    words = [f"--{n}={getattr(options, n)}" for n in ("rows", "columns", "sweeps", "threads")]
     words += ["--divided"] if options.divided else []
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode:
-        return {"failed": done.stderr.strip().split("\n")[-1]}
-    return json.loads(done.stdout.strip().split("\n")[-1])
+    return apart("--program", program, "--rank", rank, *words, failed="failed")
 
 
 ANSWER = """
