@@ -3,6 +3,7 @@
 import fnmatch
 import inspect
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable
 from decimal import ROUND_HALF_UP, Decimal
@@ -80,6 +81,53 @@ def table(header: Iterable[str], rows: Iterable[Iterable]) -> str:
 
 def _cell(value) -> str:
     return (value if isinstance(value, str) else number(value)).replace("|", "\\|")
+
+
+#: How a column of `shown` is written.
+_COLUMN = re.compile(
+    r"(?P<way>.*?)(?P<lacks>\?)?(?: \* (?P<by>\S+))?(?: (?P<kind>[%±;]?)(?P<n>\d+))?"
+)
+
+
+def named(cases: dict, *names: str) -> list[dict]:
+    """Return the rows of a table of tables, in each of which its keys have these names."""
+    first, *rest = names
+    return [
+        {first: key} | row
+        for key, case in cases.items()
+        for row in (named(case, *rest) if rest else [case])
+    ]
+
+
+def shown(rows: Iterable[dict], columns: dict) -> str:
+    """Write a Markdown table of rows; `columns` are {heading: what stands below it}.
+
+    That is a function of the row, or a text: the keys on the way to a value, which ``/`` parts;
+    ``?`` where it may lack; ``* factor``; and the digits of a number, of a share in per cent after
+    ``%``, of a mean and its standard error after ``±``, and of each number of a list after ``;``.
+    Nothing stands for the heading itself.
+    """
+    rows = [[_shown(row, how or title) for title, how in columns.items()] for row in rows]
+    return table(columns, rows)
+
+
+def _shown(row: dict, how):
+    if callable(how):
+        return how(row)
+    found = _COLUMN.fullmatch(how)
+    value = row
+    for key in found["way"].split("/"):
+        value = (value or {}).get(key) if found["lacks"] else value[key]
+    if value is None or found["n"] is None:
+        return value
+    digits, by = int(found["n"]), float(found["by"] or 1)
+    if found["kind"] == "±":
+        pair = value if isinstance(value, list) else (value["mean"], value["standard_error"])
+        return with_error(*(by * part for part in pair), digits)
+    if found["kind"] == ";":
+        return listed(value, digits)
+    value = value if isinstance(value, str) or by == 1 else by * value
+    return percent(value, digits) if found["kind"] == "%" else number(value, digits)
 
 
 def number(value, digits: int | None = None) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import pages
-from benchmarks.form import number
+from benchmarks.form import named, number, shown
 from benchmarks.record import write_record
 from benchmarks.stale import files_of, hashed
 
@@ -146,3 +146,17 @@ def test_links_lead_somewhere():
 )  # fmt: skip
 def test_numbers_are_written(value, digits, text):
     assert number(value, digits) == text
+
+
+def test_a_table_shows_rows_by_the_ways_to_their_values():
+    cases = {"zoo": {"2": {"error": {"mean": 0.25, "standard_error": 0.01}, "parts": [1.0, 2.5]}}}
+    cases["zoo"]["2"] |= {"share": 0.1234, "bytes": 3e6, "seconds": {"a sweep": 0.0625}}
+    columns = {
+        "set": "", "rank": "", "error": "error ±2", "share, %": "share %1", "MB": "bytes * 1e-6 0",
+        "s": "seconds/a sweep 3", "each": "parts ;1", "none": "seconds/a start? 1",
+        "twice": lambda row: 2 * int(row["rank"]),
+    }  # fmt: skip
+    *_, line = shown(named(cases, "set", "rank"), columns).splitlines()
+    assert line == "| zoo | 2 | 0.25 ± 0.01 | 12.3 | 3 | 0.063 | 1.0; 2.5 |  | 4 |"
+    with pytest.raises(KeyError, match="a start"):
+        shown(named(cases, "set", "rank"), {"s": "seconds/a start 1"})

@@ -25,7 +25,7 @@ from bmfjax.posterior import products
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import Records, listed, notes, number, page, percent, table
+from benchmarks.form import Records, named, notes, page, percent, shown
 from benchmarks.record import write_record
 
 HIDDEN, NUM_ENTRIES, ROUNDS = 0.1, 500, 5
@@ -137,22 +137,15 @@ def hidden_tenth(records: Records):
         "each column. `constant` is the share of entries that hardly ever change."
     )
     cases = {name: record["figures"] for name, record in records.items()}
-    yield table(
-        ["record", "log score", "NMF", "columns", "R-hat log joint", "dispersion", "entries",
-         "constant", "ESS", "factors found by all", "log joint of the chains", "seconds",
-         "processor seconds"],
-        [
-            [
-                name, *(number(case[n], 5)
-                        for n in ("log_score", "log_score_nmf", "log_score_columns")),
-                *(number(case[f"rhat_{of}"], 3)
-                  for of in ("log_joint", "dispersion", "entries_99")),
-                percent(case["share_constant"], 0) + " %", number(case["ess_log_joint"], 0),
-                percent(case["factors_agreeing"]) + " %", listed(case["log_joint"], 1),
-                number(case["seconds"], 0), number(case["cpu_seconds"], 0),
-            ]
-            for name, case in cases.items()
-        ],
+    yield shown(
+        named(cases, "record"),
+        {"record": "", "log score": "log_score 5", "NMF": "log_score_nmf 5",
+         "columns": "log_score_columns 5", "R-hat log joint": "rhat_log_joint 3",
+         "dispersion": "rhat_dispersion 3", "entries": "rhat_entries_99 3",
+         "constant": lambda row: percent(row["share_constant"], 0) + " %", "ESS": "ess_log_joint 0",
+         "factors found by all": lambda row: percent(row["factors_agreeing"]) + " %",
+         "log joint of the chains": "log_joint ;1", "seconds": "seconds 0",
+         "processor seconds": "cpu_seconds 0"},
     )  # fmt: skip
 
 

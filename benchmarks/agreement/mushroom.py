@@ -27,12 +27,12 @@ from benchmarks.form import (
     Records,
     figures,
     listed,
+    named,
     notes,
-    number,
     page,
     percent,
     settings_of,
-    table,
+    shown,
 )
 from benchmarks.record import write_record
 
@@ -125,20 +125,14 @@ def tables(records: Records):
     )
     yield settings_of(found)
     runs = {n: v for n, v in found.items() if isinstance(v, dict)}
-    yield table(
-        ["fit", "wrong entries", "log joint", "R-hat log joint", "ESS", "factors found by all",
-         "rebirths accepted", "seconds", "processor seconds", "verdict"],
-        [
-            [
-                name, listed(errors if isinstance(errors := run["errors"], list) else [errors]),
-                listed(run.get("log_joint"), 1), number(run.get("rhat_log_joint"), 3),
-                number(run.get("ess_log_joint"), 0), _agreeing(run),
-                _accepted(run.get("rebirth_accepted")), number(run.get("seconds"), 0),
-                number(run.get("cpu_seconds"), 0),
-                run.get("verdict", ""),
-            ]
-            for name, run in runs.items()
-        ],
+    yield shown(
+        named(runs, "fit"),
+        {"fit": "", "wrong entries": lambda run: listed([*np.atleast_1d(run["errors"]).tolist()]),
+         "log joint": "log_joint? ;1", "R-hat log joint": "rhat_log_joint? 3",
+         "ESS": "ess_log_joint? 0", "factors found by all": _agreeing,
+         "rebirths accepted": lambda run: _accepted(run.get("rebirth_accepted")),
+         "seconds": "seconds? 0", "processor seconds": "cpu_seconds? 0",
+         "verdict": lambda run: run.get("verdict", "")},
     )  # fmt: skip
 
 

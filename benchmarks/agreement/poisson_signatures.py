@@ -25,7 +25,7 @@ import scipy.sparse as sp
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line
-from benchmarks.form import Records, number, page, table
+from benchmarks.form import Records, number, page, shown, table
 
 TUMOURS, KINDS, MOST = 64, 96, 20
 #: Sizes of the totals: negative binomial with this mean and number.
@@ -134,19 +134,15 @@ def tables(records: Records):
             for true, of in runs
         ],
     )  # fmt: skip
-    yield table(
-        ["signatures", "seed", "number found", "its probability", "precision", "sensitivity",
-         "95 % intervals that hold", "verdict", "draws a chain", "processor seconds", "commit"],
-        [
-            [true, seed, case["rank"], number(case["probability"], 3),
-             number(case["precision"], 2), number(case["sensitivity"], 2),
-             number(case["coverage"], 3), case["status"], case["draws"],
-             number(case["cpu_seconds"], 0), case["commit"]]
-            if "rank" in case
-            else [true, seed, "none", *[""] * 7, case["commit"]]
-            for true, of in runs
-            for seed, case in sorted(of.items())
-        ],
+    yield shown(
+        [{"seed": int(seed), "signatures": true} | case for true, of in runs
+         for seed, case in sorted(of.items())],
+        {"signatures": "", "seed": lambda case: str(case["seed"]),
+         "number found": lambda case: case.get("rank", "none"),
+         "its probability": "probability? 3", "precision": "precision? 2",
+         "sensitivity": "sensitivity? 2", "95 % intervals that hold": "coverage? 3",
+         "verdict": "status?", "draws a chain": "draws?", "processor seconds": "cpu_seconds? 0",
+         "commit": ""},
     )  # fmt: skip
     if "sweep" in record["figures"]:
         sweep = record["figures"]["sweep"]

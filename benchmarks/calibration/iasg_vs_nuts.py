@@ -25,7 +25,7 @@ from bmfjax.diagnostics import split_rhat
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import Records, figures, number, page, table
+from benchmarks.form import Records, figures, named, number, page, shown, table
 from benchmarks.record import write_record
 
 
@@ -84,17 +84,13 @@ def tables(records: Records):
         ],
     )
     samplers = {n: found[n] for n in ("iasg", "nuts") if n in found}
-    yield table(
-        ["sampler", "mean precision", "its standard deviation", "seconds", "divergences",
-         "R-hat of 99 % of the product", "share of entries clamped"],
-        [
-            [
-                name, number(run["precision_mean"], 3), number(run["precision_sd"], 3),
-                number(run["seconds"], 1), run.get("divergences"),
-                number(run.get("rhat_product_99_percent"), 3), number(run.get("clamped"), 3),
-            ]
-            for name, run in samplers.items()
-        ],
+    yield shown(
+        named(samplers, "sampler"),
+        {"sampler": "", "mean precision": "precision_mean 3",
+         "its standard deviation": "precision_sd 3", "seconds": "seconds 1",
+         "divergences": "divergences?",
+         "R-hat of 99 % of the product": "rhat_product_99_percent? 3",
+         "share of entries clamped": "clamped? 3"},
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.cell_moments import cell_fits
 from benchmarks.device import command_line
-from benchmarks.form import Records, figures, number, page, table, with_error
+from benchmarks.form import Records, figures, named, number, page, shown, with_error
 from benchmarks.prediction.movielens import summary
 from benchmarks.record import write_record
 
@@ -81,6 +81,10 @@ cover 89.6 %, and these draws are not quite independent.
 """
 
 
+def _share(row: dict) -> str:
+    return with_error(row["mean"], row["standard_error"], 2)
+
+
 @page(__doc__)
 def tables(records: Records):
     found = figures(records, "pmf_calibration")
@@ -93,12 +97,12 @@ def tables(records: Records):
         f"{kept} that were kept {number(level * (kept - 1) / (kept + 1), 1)} %. They are not quite"
         " independent."
     )
-    yield table(
-        ["intervals of", "covered, %"],
-        [
-            [name, with_error(share["mean"], share["standard_error"], 2)]
-            for name, share in found.get("covered_percent", {}).items()
-        ],
+    yield shown(
+        named(found.get("covered_percent", {}), "intervals of"),
+        {
+            "intervals of": "",
+            "covered, %": lambda row: with_error(row["mean"], row["standard_error"], 2),
+        },
     )
 
 

@@ -24,7 +24,7 @@ from bmfjax.posterior.tiles import presence
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import Records, number, page, percent, settings_of, table
+from benchmarks.form import Records, page, percent, settings_of, shown, table
 from benchmarks.record import write_record
 
 SHAPE, RANK, LEVEL = (60, 40), 5, 0.05
@@ -170,13 +170,10 @@ def tables(records: Records):
             ],
         )  # fmt: skip
         yield "Is the probability of a tile right?"
-        yield table(
-            ["probability from", "tiles", "mean probability", "share that is real"],
-            [
-                [number(bin["from"], 2), bin["tiles"], number(bin["mean_probability"], 3),
-                 number(bin["real"], 3)]
-                for bin in found["calibration"]
-            ],
+        yield shown(
+            found["calibration"],
+            {"probability from": "from 2", "tiles": "", "mean probability": "mean_probability 3",
+             "share that is real": "real 3"},
         )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ from bmfjax.verdict.judging import found_factors
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import COMMIT, command_line, some
-from benchmarks.form import Records, figures, notes, number, page, table
+from benchmarks.form import Records, figures, notes, number, page, shown, table
 from benchmarks.prediction import panel_data
 from benchmarks.record import commit_of, write_record
 
@@ -414,14 +414,10 @@ def tables(records: Records):
         "if the probabilities are true, how far 99 % of these are at most from the other fit's, "
         "their mean log probability, and that of draws by stacking weights."
     )
-    yield table(
-        ["case", "error", "by chance", "apart", "log score", "stacked", "verdict"],
-        [
-            [run["case"], number(run["calibration_error"], 3), number(run["by_chance"], 3),
-             number(run["apart"], 3), number(run["log_score"], 4),
-             number(run["stacked_log_score"], 4), run["verdict"]]
-            for run in found["runs"]
-        ],
+    yield shown(
+        found["runs"],
+        {"case": "", "error": "calibration_error 3", "by chance": "by_chance 3", "apart": "apart 3",
+         "log score": "log_score 4", "stacked": "stacked_log_score 4", "verdict": ""},
     )  # fmt: skip
 
 

@@ -50,11 +50,11 @@ from benchmarks.device import command_line
 from benchmarks.form import (
     SECONDS,
     Records,
-    listed,
+    named,
     notes,
-    number,
     page,
     percent,
+    shown,
     table,
     with_error,
 )
@@ -362,19 +362,12 @@ def tables(records: Records):
         cases = found.get(part, {}).get(part, {})
         if cases:
             yield f"## {title}"
-            yield table(
-                [f"{what}, %", "method", "share wrong", "more than the OrMachine",
-                 "of the matrices", "processor seconds"],
-                [
-                    [
-                        percent(float(share), 0), name,
-                        with_error(row["mean"], row["standard_error"], 6),
-                        with_error(*row["more_than_the_ormachine"].values(), 6),
-                        listed(row["of_matrices"], 5), number(row.get("processor_seconds"), 1),
-                    ]
-                    for share, methods in cases.items()
-                    for name, row in methods.items()
-                ],
+            yield shown(
+                named(cases, "share", "method"),
+                {f"{what}, %": lambda row: percent(float(row["share"]), 0), "method": "",
+                 "share wrong": lambda row: with_error(row["mean"], row["standard_error"], 6),
+                 "more than the OrMachine": "more_than_the_ormachine ±6",
+                 "of the matrices": "of_matrices ;5", "processor seconds": "processor_seconds? 1"},
             )  # fmt: skip
     for name in ("movielens", "movielens_1m"):
         if name in found:

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.bias_table import Posterior, compare, moments
 from benchmarks.device import command_line
-from benchmarks.form import Records, figures, number, page, table
+from benchmarks.form import Records, figures, named, page, shown
 from benchmarks.papers import thesis_samplers as thesis
 from benchmarks.record import write_record
 
@@ -153,18 +153,11 @@ def tables(records: Records):
         "Wrong entries of the noisy matrix (1,920 ones) are at the best threshold, from the "
         "optimum."
     )
-    yield table(
-        ["sampler", "draws", "wrong entries", "precision found", "difference",
-         "ratio", "mean sd", "log joint"],
-        [
-            [
-                row["sampler"], row["draws"], row["error"],
-                number(row["precision"], 1), number(row.get("mean_difference"), 2),
-                number(row.get("sd_ratio"), 3), number(row["mean_sd"], 4),
-                number(row["log_joint"], 0),
-            ]
-            for row in found.get("tiles", ())
-        ],
+    yield shown(
+        found.get("tiles", ()),
+        {"sampler": "", "draws": "", "wrong entries": "error", "precision found": "precision 1",
+         "difference": "mean_difference? 2", "ratio": "sd_ratio? 3", "mean sd": "mean_sd 4",
+         "log joint": "log_joint 0"},
     )  # fmt: skip
     yield "## Preconditioners"
     yield (
@@ -173,16 +166,11 @@ def tables(records: Records):
         "Monte Carlo variance subtracted; KS is the distance of marginals near 0, inside, and "
         "near 1."
     )
-    yield table(
-        ["preconditioner", "step", "mean", "sd", "ratio", "KS near 0", "inside", "near 1"],
-        [
-            [
-                way, str(row["step"]),
-                *(number(row[n], 3) for n in
-                  ("mean", "sd", "ratio", "ks_near_0", "ks_inside", "ks_near_1")),
-            ]
-            for way, row in found.get("preconditioners", {}).items()
-        ],
+    yield shown(
+        named(found.get("preconditioners", {}), "preconditioner"),
+        {"preconditioner": "", "step": lambda row: str(row["step"]), "mean": "mean 3", "sd": "sd 3",
+         "ratio": "ratio 3", "KS near 0": "ks_near_0 3", "inside": "ks_inside 3",
+         "near 1": "ks_near_1 3"},
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from bmfjax.kernels.boolean.words import packed_data
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import Records, figures, listed, number, page, percent, table
+from benchmarks.form import Records, figures, listed, named, number, page, percent, shown
 from benchmarks.papers.boolean_runs import Schedule, program
 from benchmarks.record import RESULTS, write_record
 
@@ -163,28 +163,23 @@ def tables(records: Records):
         "difference, over 20 bins, of posterior means from the share of ones."
     )
     yield "## Posterior means of the entries of 100 x 100 products of rank 7"
-    names = ("sure", "wrong_share", "wrong_of_the_sure", "calibration_error")
-    yield table(
-        ["chain", "flips", "sure, %", "wrong, %", "wrong of the sure, %", "calibration error"],
-        [
-            [chain, f"{percent(float(flip), 0)} %", *(percent(row[n], 2) for n in names[:3]),
-             number(row[names[3]], 3)]
-            for chain, rows in found.get("posterior_means", {}).items()
-            for flip, row in rows.items()
-        ],
+    yield shown(
+        named(found.get("posterior_means", {}), "chain", "flips"),
+        {"chain": "", "flips": lambda row: f"{percent(float(row['flips']), 0)} %",
+         "sure, %": "sure %2", "wrong, %": "wrong_share %2",
+         "wrong of the sure, %": "wrong_of_the_sure %2",
+         "calibration error": "calibration_error 3"},
     )  # fmt: skip
     yield "![Histograms of posterior means, right and wrong](ormachine_figures_means.png)"
     yield "## Factors used of those given, on 300 x 300 products of rank 5 with 10 % flips"
     empty = found.get("empty_factors", {})
-    yield table(
-        ["chain", "densities of bits", "factors given", "used, mean", "in each matrix", "wrong, %"],
-        [
-            [chain, prior, int(given), number(statistics.mean(row["used"]), 1),
-             listed(row["used"]), percent(statistics.mean(row["wrong"]), 3)]
-            for chain, priors in empty.items()
-            for prior, rows in priors.items()
-            for given, row in rows.items()
-        ],
+    yield shown(
+        named(empty, "chain", "densities of bits", "factors given"),
+        {"chain": "", "densities of bits": "",
+         "factors given": lambda row: int(row["factors given"]),
+         "used, mean": lambda row: number(statistics.mean(row["used"]), 1),
+         "in each matrix": lambda row: listed(row["used"]),
+         "wrong, %": lambda row: percent(statistics.mean(row["wrong"]), 3)},
     )  # fmt: skip
     yield "![Factors used against factors given](ormachine_figures_empty.png)"
 

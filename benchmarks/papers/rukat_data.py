@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.agreement.long_matrix import HIDDEN, column_probability, log_score
 from benchmarks.device import command_line
-from benchmarks.form import Records, figures, number, page, settings_of, table
+from benchmarks.form import Records, figures, page, settings_of, shown
 from benchmarks.record import write_record
 
 SETS = {
@@ -87,21 +87,13 @@ def tables(records: Records):
         "parts of the verdict. `columns` is the share of ones of each column."
     )
     yield settings_of(found)
-    yield table(
-        ["data", "shape", "model", "log score", "columns", "R-hat", "factors found by all",
-         "predictions", "factors", "number", "processor seconds"],
-        [
-            [
-                name, " x ".join(map(str, case["shape"])), model,
-                number(case[model]["log_score"], 3), number(case["log_score_columns"], 3),
-                number(case[model]["rhat"], 2), number(case[model]["factors_agreeing"], 2),
-                *(case[model][n] for n in ("predictions", "factors", "number")),
-                number(case[model]["processor_seconds"], 0),
-            ]
-            for name, case in found.get("sets", {}).items()
-            for model in MODELS
-            if model in case
-        ],
+    yield shown(
+        [{"data": name, "model": model} | case | case[model]
+         for name, case in found.get("sets", {}).items() for model in MODELS if model in case],
+        {"data": "", "shape": lambda row: " x ".join(map(str, row["shape"])), "model": "",
+         "log score": "log_score 3", "columns": "log_score_columns 3", "R-hat": "rhat 2",
+         "factors found by all": "factors_agreeing 2", "predictions": "", "factors": "",
+         "number": "", "processor seconds": "processor_seconds 0"},
     )  # fmt: skip
     for name, case in found.get("sets", {}).items():
         for model in MODELS:

@@ -50,7 +50,7 @@ from bmfjax.infer.checkpoint import Checkpoint
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import SECONDS, Records, figures, notes, number, page, table, with_error
+from benchmarks.form import SECONDS, Records, figures, notes, number, page, shown, table, with_error
 from benchmarks.record import write_record
 
 PRIORS = {"flat": "uniform", "Normal": "normal", "PanPAL": "laplace", "Beta": "beta"}
@@ -423,7 +423,11 @@ def _inside(rows) -> str:
 
 
 def _log_joints(row: dict) -> str:
-    return f"{number(row['log_joint_first'], 0)}, {number(row['log_joint_last'], 0)}"
+    return _pair(row, "log_joint_first", "log_joint_last", 0)
+
+
+def _pair(row: dict, one: str, other: str, digits: int = 3) -> str:
+    return f"{number(row[one], digits)}, {number(row[other], digits)}"
 
 
 def _rows_of_parts(records: Records) -> list[dict]:
@@ -465,22 +469,16 @@ def tables_of_runs(records: Records):
     )
     for draws in sorted({row["draws"] for row in rows}):
         yield f"## {draws:,} draws"
-        yield table(
-            ["data", "model", "from", "rank", "batch", "error at 0.5",
-             "lowest error (thresholds)", "usage, basis", "sd", "sd between", "share between",
-             "near 0, near 1", "gradient", "log joint, first and last", "seconds"],
-            [
-                [
-                    row["data"], row["model"], row["start"], row["rank"], row["batch"],
-                    row["error_at_half"], lowest_error(row, ""),
-                    f"{number(row['mean_usage'], 3)}, {number(row['mean_basis'], 3)}",
-                    *(number(row[n], 3) for n in ("mean_sd", "sd_between", "share_between")),
-                    f"{number(row['draws_near_zero'], 3)}, {number(row['draws_near_one'], 3)}",
-                    number(row["mean_gradient"], 3), _log_joints(row), number(row["seconds"], 0),
-                ]
-                for row in rows
-                if row["draws"] == draws
-            ],
+        yield shown(
+            [row for row in rows if row["draws"] == draws],
+            {"data": "", "model": "", "from": "start", "rank": "", "batch": "",
+             "error at 0.5": "error_at_half",
+             "lowest error (thresholds)": lambda row: lowest_error(row, ""),
+             "usage, basis": lambda row: _pair(row, "mean_usage", "mean_basis"), "sd": "mean_sd 3",
+             "sd between": "sd_between 3", "share between": "share_between 3",
+             "near 0, near 1": lambda row: _pair(row, "draws_near_zero", "draws_near_one"),
+             "gradient": "mean_gradient 3", "log joint, first and last": _log_joints,
+             "seconds": "seconds 0"},
         )  # fmt: skip
     yield "## Figures"
     yield (

@@ -33,7 +33,7 @@ from bmfjax.infer import ChainRun, TruncatedGibbs, moments
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import Records, figures, notes, number, page, table
+from benchmarks.form import Records, figures, notes, number, page, shown
 from benchmarks.papers.thesis import lowest_error
 from benchmarks.record import write_record
 
@@ -186,20 +186,14 @@ def tables(records: Records):
     for given, title in (("1", "Precision fixed at 1, as in the thesis"),
                          ("learned", "Precision learned")):  # fmt: skip
         yield f"## {title}"
-        yield table(
-            ["data", "from", "sampler", "draws", "error at 0.5", "lowest error (thresholds)",
-             "precision", "mean entry", "mean sd", "difference", "ratio", "log joint", "seconds"],
-            [
-                [
-                    row["data"], row["start"], row["sampler"], row["draws"], row["error_at_half"],
-                    lowest_error(row, ""), number(row["precision"], 1),
-                    number(row["mean_entry"], 3), number(row["mean_sd"], 4),
-                    number(row.get("mean_difference"), 2), number(row.get("sd_ratio"), 3),
-                    number(row["log_joint"], 0), number(row["seconds"], 0),
-                ]
-                for row in found.get("rows", ())
-                if row["precision_is"] == given
-            ],
+        yield shown(
+            [row for row in found.get("rows", ()) if row["precision_is"] == given],
+            {"data": "", "from": "start", "sampler": "", "draws": "",
+             "error at 0.5": "error_at_half",
+             "lowest error (thresholds)": lambda row: lowest_error(row, ""),
+             "precision": "precision 1", "mean entry": "mean_entry 3", "mean sd": "mean_sd 4",
+             "difference": "mean_difference? 2", "ratio": "sd_ratio? 3", "log joint": "log_joint 0",
+             "seconds": "seconds 0"},
         )  # fmt: skip
 
 

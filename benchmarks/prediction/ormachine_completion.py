@@ -38,7 +38,17 @@ from bmfjax.kernels.boolean.words import packed_data
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line, some
-from benchmarks.form import Records, number, page, percent, settings_of, table, with_error
+from benchmarks.form import (
+    Records,
+    named,
+    number,
+    page,
+    percent,
+    settings_of,
+    shown,
+    table,
+    with_error,
+)
 from benchmarks.papers.boolean_runs import Schedule, empty_basis, program, random_bits
 from benchmarks.record import write_record
 
@@ -329,14 +339,10 @@ def tables(records: Records):
 def _fitted(found: dict):
     """Write what `bmfjax.fit` leaves wrong with its default start and updates."""
     yield settings_of(found | found["options"])
-    yield table(
-        ["observed", "seed", "share wrong", "processor seconds"],
-        [
-            [f"{percent(float(share), 0)} %", fit["seed"], number(fit["error"], 6),
-             number(fit["cpu_seconds"], 1)]
-            for share, fits in found["shares"].items()
-            for fit in fits
-        ],
+    yield shown(
+        [{"share": share} | fit for share, fits in found["shares"].items() for fit in fits],
+        {"observed": lambda fit: f"{percent(float(fit['share']), 0)} %", "seed": "",
+         "share wrong": "error 6", "processor seconds": "cpu_seconds 1"},
     )  # fmt: skip
 
 
@@ -357,17 +363,10 @@ def _ways(share: str, case: dict):
     found = case.get("ways", {}) | case.get("estimates", {})
     if found:
         yield f"Altered, {percent(float(share), 0)} % observed, paired on the same matrices:"
-        yield table(
-            ["altered", "share wrong", "more than ours"],
-            [
-                [
-                    way, number(row["mean"], 6),
-                    with_error(row["more_than_ours"]["mean"],
-                               row["more_than_ours"]["standard_error"], 6),
-                ]
-                for way, row in found.items()
-            ],
-        )  # fmt: skip
+        yield shown(
+            named(found, "altered"),
+            {"altered": "", "share wrong": "mean 6", "more than ours": "more_than_ours ±6"},
+        )
     if "spread" in case:
         spread = case["spread"]
         low, middle, high = spread["5, 50 and 95 %"]

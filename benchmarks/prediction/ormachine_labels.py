@@ -31,7 +31,18 @@ import bmfjax
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import Records, figures, number, page, percent, settings_of, table, with_error
+from benchmarks.form import (
+    Records,
+    figures,
+    named,
+    number,
+    page,
+    percent,
+    settings_of,
+    shown,
+    table,
+    with_error,
+)
 from benchmarks.record import write_record
 
 FOLDS = 5
@@ -156,14 +167,11 @@ def tables(records: Records):
         share = percent(case["majority"])
         rows.append([f"{name}, {shape}", f"largest of {case['classes']} classes", share, share])
     yield table(["matrix", "representation", "neighbours", "logistic regression"], rows)
-    yield table(
-        ["matrix", "R-hat log joint", "R-hat dispersion", "R-hat entries", "wrong entries"],
-        [
-            [name, *(number(case["fit"][n], 3)
-                     for n in ("rhat_log_joint", "rhat_dispersion", "rhat_product")),
-             number(case["fit"]["errors"], 0)]
-            for name, case in found.get("data", {}).items()
-        ],
+    yield shown(
+        named(found.get("data", {}), "matrix"),
+        {"matrix": "", "R-hat log joint": "fit/rhat_log_joint 3",
+         "R-hat dispersion": "fit/rhat_dispersion 3", "R-hat entries": "fit/rhat_product 3",
+         "wrong entries": "fit/errors 0"},
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import Records, number, page, table, with_error
+from benchmarks.form import Records, page, shown, with_error
 
 
 def one(counts: pd.DataFrame, rank: int, scale: float | None, max_cpu: float) -> dict:
@@ -66,18 +66,13 @@ def tables(records: Records):
         "that of an entry left out, in nats."
     )
     (record,) = records.values()
-    yield table(
-        ["counts", "rows", "columns", "model", "dispersions", "data", "replicates", "p-value",
-         "log score", "standard deviation of rates", "processor seconds"],
-        [
-            [name, case["rows"], case["columns"], case["model"], case["worst"],
-             number(case["observed"], 2), with_error(case["expected"], case["sd"], 2),
-             number(case["p_value"], 2), number(case["log_score"], 3),
-             "" if case["scatter"] is None else number(case["scatter"], 2),
-             number(case["cpu_seconds"], 0)]
-            for name, cases in record["figures"]["runs"].items()
-            for case in cases
-        ],
+    yield shown(
+        [{"counts": n} | case for n, of in record["figures"]["runs"].items() for case in of],
+        {"counts": "", "rows": "", "columns": "", "model": "", "dispersions": "worst",
+         "data": "observed 2",
+         "replicates": lambda case: with_error(case["expected"], case["sd"], 2),
+         "p-value": "p_value 2", "log score": "log_score 3",
+         "standard deviation of rates": "scatter 2", "processor seconds": "cpu_seconds 0"},
     )  # fmt: skip
 
 

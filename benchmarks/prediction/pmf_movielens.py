@@ -36,7 +36,17 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.cell_moments import cell_moments, noisy_interval
 from benchmarks.device import command_line
-from benchmarks.form import SECONDS, Records, listed, notes, number, page, table, with_error
+from benchmarks.form import (
+    SECONDS,
+    Records,
+    named,
+    notes,
+    number,
+    page,
+    shown,
+    table,
+    with_error,
+)
 from benchmarks.prediction.movielens import summary
 from benchmarks.prediction.pmf_runs import predict
 from benchmarks.record import write_record
@@ -243,15 +253,10 @@ def tables(records: Records):
     for record in records.values():
         found = record["figures"]
         yield f"## {found['data']}"
-        yield table(
-            ["model", "error", "of the folds", "ms a sweep"],
-            [
-                [
-                    name, with_error(row["rmse"]["mean"], row["rmse"]["standard_error"], 4),
-                    listed(row["rmse_of_folds"], 4), number(row.get("milliseconds_a_sweep"), 1),
-                ]
-                for name, row in found["models"].items()
-            ],
+        yield shown(
+            named(found["models"], "model"),
+            {"model": "", "error": "rmse ±4", "of the folds": "rmse_of_folds ;4",
+             "ms a sweep": "milliseconds_a_sweep? 1"},
         )  # fmt: skip
         if published := found.get("published_rmse"):
             yield table(["published", "error"], [[n, number(v, 4)] for n, v in published.items()])
@@ -274,16 +279,11 @@ def tables_of_attributes(records: Records):
     for record in records.values():
         found = record["figures"]
         yield f"## {found['data']}"
-        yield table(
-            ["model", "error", "of the folds", "inside, %", "ms a sweep"],
-            [
-                [
-                    name, with_error(row["rmse"]["mean"], row["rmse"]["standard_error"], 4),
-                    listed(row["rmse_of_folds"], 4), _inside(**row["inside_of_90_percent"]),
-                    number(row.get("milliseconds_a_sweep"), 1),
-                ]
-                for name, row in found["models"].items()
-            ],
+        yield shown(
+            named(found["models"], "model"),
+            {"model": "", "error": "rmse ±4", "of the folds": "rmse_of_folds ;4",
+             "inside, %": lambda row: _inside(**row["inside_of_90_percent"]),
+             "ms a sweep": "milliseconds_a_sweep? 1"},
         )  # fmt: skip
 
 

@@ -43,6 +43,7 @@ from benchmarks.form import (
     page,
     percent,
     settings_of,
+    shown,
     table,
     with_error,
 )
@@ -323,18 +324,12 @@ def tables(records: Records):
          "other seed"], rows,
     )  # fmt: skip
     yield "Log probability of validation rows, by which the fit is chosen:"
-    yield table(
-        ["set", "rank", "scale", "sweeps of the exact sampler", "validation", "chosen",
-         "processor seconds of the set"],
-        [
-            [
-                SET_NAMES[name], t["rank"], t["scale"], t["sweeps"],
-                number(t["log_probability"], 3), "yes" if t == case["chosen"] else "",
-                number(case["processor_seconds"], 0),
-            ]
-            for name, case in sets.items()
-            for t in case["tried"]
-        ],
+    yield shown(
+        [t | {"set": SET_NAMES[name], "chosen": t == case["chosen"], "of_set": case}
+         for name, case in sets.items() for t in case["tried"]],
+        {"set": "", "rank": "", "scale": "", "sweeps of the exact sampler": "sweeps",
+         "validation": "log_probability 3", "chosen": lambda t: "yes" * t["chosen"],
+         "processor seconds of the set": "of_set/processor_seconds 0"},
     )  # fmt: skip
 
 

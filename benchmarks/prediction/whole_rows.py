@@ -33,7 +33,7 @@ from bmfjax.data import BinaryMatrix
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import COMMIT, command_line, some
-from benchmarks.form import Records, figures, number, page, parts_of, table, with_error
+from benchmarks.form import Records, figures, number, page, parts_of, shown
 from benchmarks.pages import RESULTS
 from benchmarks.prediction.row_completion import SET_NAMES, mean_and_error, read_split
 from benchmarks.record import commit_of, figures_of, write_joined, write_record
@@ -121,29 +121,22 @@ def tables(records: Records):
         "Lowd 2014, table 2) and the logistic model (`row_completion`). Features are those that a "
         "draw has, on average; the scale is that of row effects."
     )
-    yield table(
-        ["set", "rank", "seed", "features", "scale", "validation", "test", "ID-SPN",
-         "logistic", "chains", "sweeps of each", "processor seconds"],
-        [
-            [SET_NAMES[r["set"]], r["rank"], r["seed"], number(r["features"], 1),
-             number(r["row_scale"], 2),
-             with_error(*r["validation"], 3),
-             with_error(*r["test"], 3),
-             number(found["published"].get(r["set"]), 2), number(found["logistic"][r["set"]], 3),
-             r.get("chains") or found["chains"], r["num_warmup"] + r["num_samples"],
-             number(r["cpu_seconds"], 0)]
-            for r in runs
-        ],
+    yield shown(
+        runs,
+        {"set": lambda r: SET_NAMES[r["set"]], "rank": "", "seed": "", "features": "features 1",
+         "scale": "row_scale 2", "validation": "validation ±3", "test": "test ±3",
+         "ID-SPN": lambda r: number(found["published"].get(r["set"]), 2),
+         "logistic": lambda r: number(found["logistic"][r["set"]], 3),
+         "chains": lambda r: r.get("chains") or found["chains"],
+         "sweeps of each": lambda r: r["num_warmup"] + r["num_samples"],
+         "processor seconds": "cpu_seconds 0"},
     )  # fmt: skip
     if together := found.get("mixtures"):
         yield "The mixture of the draws of all fits of a set and rank:"
-        yield table(
-            ["set", "rank", "fits", "validation", "test"],
-            [
-                [SET_NAMES[m["set"]], m["rank"], m["fits"], with_error(*m["validation"], 3),
-                 with_error(*m["test"], 3)]
-                for m in together
-            ],
+        yield shown(
+            together,
+            {"set": lambda m: SET_NAMES[m["set"]], "rank": "", "fits": "",
+             "validation": "validation ±3", "test": "test ±3"},
         )  # fmt: skip
     yield from parts_of(records["whole_rows"])
 

@@ -27,7 +27,16 @@ from bmfjax.diagnostics import ess_bulk, split_rhat
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import Records, figures, listed, notes, number, page, settings_of, table
+from benchmarks.form import (
+    Records,
+    figures,
+    listed,
+    named,
+    notes,
+    page,
+    settings_of,
+    shown,
+)
 from benchmarks.record import write_record
 
 GROUPS = (150, 100, 80, 60, 40, 30, 25, 15)
@@ -192,19 +201,14 @@ def tables(records: Records):
         "which is given here."
     )
     yield settings_of(found)
-    yield table(
-        ["matrix", "exclusive, of 8", "overlapping, of 12", "missed", "R-hat log joint", "ESS",
-         "log joint of the chains", "log score", "of the truth", "seconds", "processor seconds"],
-        [
-            [
-                name, case["exclusive_found"], case["overlapping_found"], listed(case["missed"]),
-                number(case["rhat_log_joint"], 3), number(case["ess_log_joint"], 0),
-                listed(case["log_joint"], 1), number(case["log_score_hidden"], 5),
-                number(case["log_score_hidden_of_the_truth"], 5), number(case["seconds"], 0),
-                number(case["cpu_seconds"], 0),
-            ]
-            for name, case in found.get("matrices", {}).items()
-        ],
+    yield shown(
+        named(found.get("matrices", {}), "matrix"),
+        {"matrix": "", "exclusive, of 8": "exclusive_found",
+         "overlapping, of 12": "overlapping_found",
+         "missed": lambda case: listed(case["missed"]), "R-hat log joint": "rhat_log_joint 3",
+         "ESS": "ess_log_joint 0", "log joint of the chains": "log_joint ;1",
+         "log score": "log_score_hidden 5", "of the truth": "log_score_hidden_of_the_truth 5",
+         "seconds": "seconds 0", "processor seconds": "cpu_seconds 0"},
     )  # fmt: skip
 
 

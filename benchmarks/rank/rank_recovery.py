@@ -44,7 +44,18 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.agreement.ormachine_convergence import stored
 from benchmarks.device import command_line, some
-from benchmarks.form import SECONDS, Records, notes, number, page, settings_of, table, with_error
+from benchmarks.form import (
+    SECONDS,
+    Records,
+    named,
+    notes,
+    number,
+    page,
+    settings_of,
+    shown,
+    table,
+    with_error,
+)
 from benchmarks.record import write_record
 
 RANKS, FLIPS, REPEATS, SHAPE = range(2, 11), (0.0, 0.1, 0.2), 3, (200, 500)
@@ -400,18 +411,11 @@ def _recovered(study: dict):
             f"the trust in the tiles on {sum(c['report_tells_the_trust'] for c in cases)}; the "
             f"command ended with 0 on {sum(c['exit'] == 0 for c in cases)}."
         )
-    yield table(
-        ["matrix", "true", "found", "most allowed", "its probability", "R-hat rank", "R-hat",
-         "draws", "seconds", "verdict"],
-        [
-            [
-                name, case.get("truth"), case["rank"], case.get("most"),
-                number(case["rank_probability"], 3),
-                number(case["rhat_rank"], 3), number(case["rhat"], 3), case["num_draws"],
-                number(case["seconds"], 1), case["verdict"],
-            ]
-            for name, case in study["cases"].items()
-        ],
+    yield shown(
+        named(study["cases"], "matrix"),
+        {"matrix": "", "true": "truth?", "found": "rank", "most allowed": "most?",
+         "its probability": "rank_probability 3", "R-hat rank": "rhat_rank 3", "R-hat": "rhat 3",
+         "draws": "num_draws", "seconds": "seconds 1", "verdict": ""},
     )  # fmt: skip
     if any("exact_log_joint" in case for case in study["cases"].values()):
         yield from _beside_exact(study["cases"])
@@ -423,17 +427,11 @@ def _beside_exact(cases: dict):
         "Log joint density of data and factors, with densities and flip rate integrated out, of "
         "the exact factors and of the highest draw:"
     )
-    yield table(
-        ["matrix", "factors", "log joint", "factors of the draw", "entries it has wrong",
-         "log joint of the draw"],
-        [
-            [
-                name, case["exact_factors"], number(case["exact_log_joint"], 1),
-                case["highest_factors"], case["highest_errors"],
-                number(case["highest_log_joint"], 1),
-            ]
-            for name, case in cases.items()
-        ],
+    yield shown(
+        named(cases, "matrix"),
+        {"matrix": "", "factors": "exact_factors", "log joint": "exact_log_joint 1",
+         "factors of the draw": "highest_factors", "entries it has wrong": "highest_errors",
+         "log joint of the draw": "highest_log_joint 1"},
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from bmfjax.infer.checkpoint import Checkpoint
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import Records, figures, number, page, table
+from benchmarks.form import Records, figures, number, page, shown
 from benchmarks.record import write_record
 
 FIT = ["fit", "zoo", "--rank", "4", "--option", "update=joint", "--warmup", "100", "--quiet"]
@@ -107,16 +107,11 @@ def tables(records: Records):
         f"nobody killed, bit for bit: {found['runs_with_the_draws_of_the_unbroken']} of "
         f"{found['runs']}. The last column counts from the start where there was none since."
     )
-    yield table(
-        ["killed after, seconds", "steps stored before", "steps stored after",
-         "seconds since the last checkpoint"],
-        [
-            [
-                number(case["after_seconds"], 1), case["steps_before"], case["steps_after"],
-                number(case["seconds_since_checkpoint"], 1),
-            ]
-            for case in found["cases"]
-        ],
+    yield shown(
+        found["cases"],
+        {"killed after, seconds": "after_seconds 1", "steps stored before": "steps_before",
+         "steps stored after": "steps_after",
+         "seconds since the last checkpoint": "seconds_since_checkpoint 1"},
     )  # fmt: skip
 
 

@@ -21,7 +21,16 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line, some
-from benchmarks.form import SECONDS, Records, figures, notes, number, page, percent, table
+from benchmarks.form import (
+    SECONDS,
+    Records,
+    figures,
+    named,
+    notes,
+    page,
+    percent,
+    shown,
+)
 from benchmarks.record import write_record
 
 #: Rows, columns, and the steps of warm-up and sampling.
@@ -119,18 +128,11 @@ def tables(records: Records):
         "made the matrix. Wrong entries are counted against the product without noise."
     )
     phases = ("making", "starts", "compiling and one sweep", "a sweep", "after")
-    yield table(
-        ["matrix", "entries", *(f"{p}, s" for p in phases), "packed once, GB", "peak, GB",
-         "wrong, %", "flip rate", "verdict"],
-        [
-            [
-                name, number(case["entries"], 0),
-                *(number(case["seconds"][p], 2) for p in phases),
-                number(case["packed_bytes"] / 1e9, 3), number(case["peak_bytes"] / 1e9, 2),
-                percent(case["wrong"], 4), number(case["flip_rate"], 6), case["verdict"],
-            ]
-            for name, case in found.get("sizes", {}).items()
-        ],
+    yield shown(
+        named(found.get("sizes", {}), "matrix"),
+        {"matrix": "", "entries": "entries 0"} | {f"{p}, s": f"seconds/{p} 2" for p in phases} | {
+         "packed once, GB": "packed_bytes * 1e-9 3", "peak, GB": "peak_bytes * 1e-9 2",
+         "wrong, %": "wrong %4", "flip rate": "flip_rate 6", "verdict": ""},
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import COMMIT, command_line, some
-from benchmarks.form import Records, notes, number, page, table
+from benchmarks.form import Records, named, notes, number, page, shown, table
 from benchmarks.record import write_record
 from benchmarks.speed.accelerator_phases import (
     BESIDE,
@@ -191,13 +191,10 @@ def tables(records: Records):
         )  # fmt: skip
         yield from _rest(found)
         yield "Phases, in seconds."
-        yield table(
-            ["phase", "seconds", "limit", "stopped"],
-            [
-                [phase, number(end.get("seconds")), number(end.get("limit_seconds")),
-                 end.get("stopped", "")]
-                for phase, end in found["phases"].items()
-            ],
+        yield shown(
+            named(found["phases"], "phase"),
+            {"phase": "", "seconds": "seconds?", "limit": "limit_seconds?",
+             "stopped": lambda end: end.get("stopped", "")},
         )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line, reset_peak, resident
-from benchmarks.form import Records, figures, notes, number, page, table
+from benchmarks.form import Records, figures, named, notes, number, page, shown
 from benchmarks.record import write_record
 
 ALL = ("align", "most probable", "verdict", "summary", "probability", "save")
@@ -153,16 +153,11 @@ def tables(records: Records):
         "Peak memory beside what a step was given, and processor seconds, for synthetic draws of "
         "four chains. The last column is the ratio of the memory to the packed draws."
     )
-    yield table(
-        ["draws", "step", "peak memory, MB", "processor seconds", "packed draws, MB", "ratio"],
-        [
-            [
-                size, step, number(cost["peak_mb"], 1), number(cost["cpu_seconds"], 2),
-                number(cost["draws_mb"], 1), number(cost["peak_mb"] / cost["draws_mb"], 1),
-            ]
-            for size, steps in figures(records, "after_draws").items()
-            for step, cost in steps.items()
-        ],
+    yield shown(
+        named(figures(records, "after_draws"), "draws", "step"),
+        {"draws": "", "step": "", "peak memory, MB": "peak_mb 1",
+         "processor seconds": "cpu_seconds 2", "packed draws, MB": "draws_mb 1",
+         "ratio": lambda cost: number(cost["peak_mb"] / cost["draws_mb"], 1)},
     )  # fmt: skip
 
 

@@ -27,7 +27,18 @@ import scipy.sparse as sp
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line, some
-from benchmarks.form import SECONDS, Records, figures, notes, number, page, percent, table
+from benchmarks.form import (
+    SECONDS,
+    Records,
+    figures,
+    named,
+    notes,
+    number,
+    page,
+    percent,
+    shown,
+    table,
+)
 from benchmarks.record import write_record
 
 ROWS, COLUMNS, RANK = 100_000, 2_000, 20
@@ -137,18 +148,12 @@ def tables(records: Records):
         "against the product without noise."
     )
     formats = found.get("formats", {})
-    yield table(
-        ["format", "file, MB", "seconds", "processor seconds", "peak, GB", "draws", "R-hat",
-         "wrong, %", "verdict"],
-        [
-            [kind, *[""] * 7, f"failed: {one['failed']}"] if "failed" in one else
-            [
-                kind, number(one["file_bytes"] / 1e6, 1), number(one["seconds"], 1),
-                number(one["processor_seconds"], 1), number(one["peak_bytes"] / 1e9, 2),
-                one["draws"], number(one["rhat"], 3), percent(one["wrong"], 4), one["verdict"],
-            ]
-            for kind, one in formats.items()
-        ],
+    yield shown(
+        named(formats, "format"),
+        {"format": "", "file, MB": "file_bytes? * 1e-6 1", "seconds": "seconds? 1",
+         "processor seconds": "processor_seconds? 1", "peak, GB": "peak_bytes? * 1e-9 2",
+         "draws": "draws?", "R-hat": "rhat? 3", "wrong, %": "wrong? %4",
+         "verdict": lambda one: one.get("verdict") or f"failed: {one['failed']}"},
     )  # fmt: skip
     yield "What it wrote, in bytes:"
     yield table(

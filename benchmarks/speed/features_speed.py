@@ -20,7 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line, keep_to, some
-from benchmarks.form import Records, number, page, table
+from benchmarks.form import Records, named, page, shown
 
 #: Rows, columns, rank, and the sweeps of a round.
 SIZES = {"435x16x4": 100, "1000x200x16": 10, "10000x1000x16": 1}
@@ -71,14 +71,11 @@ takes 11 to 14 processor seconds.
 def tables(records: Records):
     (record,) = records.values()
     yield "Processor time of one chain on one core; the first sweep compiles."
-    yield table(
-        ["rows x columns x features", "ms a sweep", "fastest", "s of the first", "peak memory, MB"],
-        [
-            [name.replace("x", " x "), number(case["ms_a_sweep"], 1),
-             number(case["fastest_ms_a_sweep"], 1), number(case["compile_seconds"], 1),
-             number(1e-6 * case["peak_bytes"], 0)]
-            for name, case in record["figures"]["sizes"].items()
-        ],
+    yield shown(
+        named(record["figures"]["sizes"], "size"),
+        {"rows x columns x features": lambda case: case["size"].replace("x", " x "),
+         "ms a sweep": "ms_a_sweep 1", "fastest": "fastest_ms_a_sweep 1",
+         "s of the first": "compile_seconds 1", "peak memory, MB": "peak_bytes * 1e-6 0"},
     )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import COMMIT, HIDDEN, command_line
-from benchmarks.form import SECONDS, Records, notes, number, page, table
+from benchmarks.form import SECONDS, Records, notes, number, page, shown, table
 
 PHASES = ("import", "start", "sample", "after", "compile")
 MUSHROOM, RATINGS = "mushroom, rank 10", "MovieLens 100K, u1"
@@ -418,13 +418,11 @@ def _in_time(limit: float, tried: dict):
         f"{LATE * limit:g} s, with a result. Without a draw after the warm-up it is of the steps, "
         "or of the starts."
     )
-    yield table(
-        ["matrix", "seconds", "processor", "load", "result", "page", "steps of warm-up", "draws"],
-        [
-            [case, number(run["wall"], 1), number(run["cpu"], 1), number(run["load"], 1),
-             *("yes" if run[n] else "no" for n in ("result", "page")), run["warmup"], run["draws"]]
-            for case, of_case in tried.items() for run in of_case
-        ],
+    yield shown(
+        [{"matrix": case} | run for case, of_case in tried.items() for run in of_case],
+        {"matrix": "", "seconds": "wall 1", "processor": "cpu 1", "load": "load 1",
+         "result": "", "page": "",
+         "steps of warm-up": "warmup", "draws": ""},
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ from bmfjax.variational import posterior as lp
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line
-from benchmarks.form import Records, figures, notes, number, page, percent, table
+from benchmarks.form import Records, figures, named, notes, number, page, percent, shown, table
 from benchmarks.record import write_record
 
 RANK = 10
@@ -167,14 +167,11 @@ def tables(records: Records):
         ],
     )  # fmt: skip
     yield "Cost of a step:"
-    yield table(
-        ["matrix", "sampler", "processor seconds a step", "memory, MB"],
-        [
-            [name, how, number(step["processor seconds a step"], 3), step["megabytes"]]
-            for name, case in found.get("steps", {}).items()
-            for how, step in case.items()
-        ],
-    )
+    yield shown(
+        named(found.get("steps", {}), "matrix", "sampler"),
+        {"matrix": "", "sampler": "", "processor seconds a step": "processor seconds a step 3",
+         "memory, MB": "megabytes"},
+    )  # fmt: skip
 
 
 def main() -> None:

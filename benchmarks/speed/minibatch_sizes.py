@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.bias_table import Posterior, compare, moments
 from benchmarks.device import command_line
-from benchmarks.form import Records, figures, notes, number, page, table
+from benchmarks.form import Records, figures, named, notes, page, shown
 from benchmarks.record import write_record
 
 RANK, STRETCH = 30, 20
@@ -129,20 +129,11 @@ def tables(records: Records):
         "subtracted: what Gibbs, again, shows is what is left of it. `times Gibbs` compares "
         "effective draws."
     )
-    yield table(
-        [
-            "size", "sampler", "draws", "effective share", "ms a draw", "ms an effective draw",
-            "times Gibbs", "means off", "standard deviations off",
-        ],
-        [
-            [
-                size, name, row["draws"], number(row["ess_of_a_draw"], 2),
-                *(number(row[n], 2) for n in ("ms_of_a_draw", "ms_of_an_effective_draw")),
-                number(row["times_gibbs"], 2), number(row["mean"], 3), number(row["sd"], 3),
-            ]
-            for size, rows in found.get("sizes", {}).items()
-            for name, row in rows.items()
-        ],
+    yield shown(
+        named(found.get("sizes", {}), "size", "sampler"),
+        {"size": "", "sampler": "", "draws": "", "effective share": "ess_of_a_draw 2",
+         "ms a draw": "ms_of_a_draw 2", "ms an effective draw": "ms_of_an_effective_draw 2",
+         "times Gibbs": "times_gibbs 2", "means off": "mean 3", "standard deviations off": "sd 3"},
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from jax import lax, random
 
 from benchmarks.device import COMMIT, command_line, some
-from benchmarks.form import Records, notes, number, page, table
+from benchmarks.form import Records, named, notes, number, page, shown, table
 from benchmarks.record import write_record
 from benchmarks.speed import accelerator_phases
 from benchmarks.speed.accelerator_phases import BOOLEAN, LARGEST, MODELS, Found
@@ -267,14 +267,11 @@ def tables(records: Records):
             ],
         )  # fmt: skip
         yield "Compilation of the programs of starts, by options."
-        yield table(
-            ["options: program", "seconds", "of the CPU", "a step, ms"],
-            [
-                [case, *(number(one[n]) for n in ("compile_s", "cpu_s", "step_ms"))]
-                for case, one in found.get("compiling", {}).items()
-                if "compile_s" in one
-            ],
-        )
+        yield shown(
+            [one for one in named(found.get("compiling", {}), "case") if "compile_s" in one],
+            {"options: program": "case", "seconds": "compile_s", "of the CPU": "cpu_s",
+             "a step, ms": "step_ms"},
+        )  # fmt: skip
 
 
 def main() -> None:
