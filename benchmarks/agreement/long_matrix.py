@@ -102,7 +102,7 @@ def one_case(data, rank: int, seed: int = 0, keep=None, **chosen) -> dict:
 
 
 NOTES = notes(
-    ("85e6d9e", "one core, with other work beside it", "long_matrix_advertisement_rank_10"),
+    ("85e6d9e", "one core, with other work beside it", "long_matrix_advertisement_rank_10")
 )
 
 ANSWER = """

@@ -22,27 +22,7 @@ MAX_INNER, MAX_SEARCH = 100, 20
 
 
 def multiplicative_updates(usage, basis, data, num_steps: int):
-    """Take Lee and Seung's updates of both factors, in turn; zeros stay zeros.
-
-    Parameters
-    ----------
-    usage : (rows, rank) float
-    basis : (columns, rank) float
-    data : (rows, columns) float
-        Nonnegative; negative numbers count as zero.
-    num_steps : int
-
-    Returns
-    -------
-    usage, basis
-
-    Examples
-    --------
-    >>> exact = jnp.array([[1.0, 2.0], [2.0, 4.0]])
-    >>> y, x = multiplicative_updates(jnp.ones((2, 1)), jnp.ones((2, 1)), exact, 5)
-    >>> (y @ x.T).round(3).tolist()
-    [[1.0, 2.0], [2.0, 4.0]]
-    """
+    """Take Lee and Seung's updates of both factors, in turn; zeros stay zeros."""
     data = jnp.maximum(data, 0.0)
     tiny = jnp.finfo(data.dtype).tiny ** 0.5
 
@@ -72,28 +52,8 @@ def projected_gradient(
     """Run Lin's alternating least squares by projected gradients (his algorithms 2 and 4).
 
     Each factor is fitted with the other fixed, by gradient steps projected to the nonnegative
-    numbers, whose size is found by the Armijo rule from the one before.
-
-    Parameters
-    ----------
-    usage, basis : (rows, rank) and (columns, rank) float
-        A nonnegative start.
-    data : (rows, columns) float
-    tolerance : float
-        It stops where the norm of the projected gradient is this share of that at the start.
-    max_steps : int
-        Alternations at most.
-
-    Returns
-    -------
-    ProjectedGradient
-
-    Examples
-    --------
-    >>> exact = jnp.array([[1.0, 2.0], [2.0, 4.0]])
-    >>> found = projected_gradient(jnp.ones((2, 1)), jnp.ones((2, 1)), exact)
-    >>> (found.usage @ found.basis.T).round(2).tolist()
-    [[1.0, 2.0], [2.0, 4.0]]
+    numbers, whose size is found by the Armijo rule from the one before. It stops where the norm of
+    the projected gradient is `tolerance` times that at the start.
     """
     at_start = _gradient_norm(usage, basis, data)
     goal = tolerance * at_start

@@ -92,7 +92,7 @@ def wrong_entries(usage, basis, clean) -> int:
 
 
 NOTES = notes(
-    ("b6308ea", "earlier: half the draws, births, no exchange of factors", "ormachine_starts"),
+    ("b6308ea", "earlier: half the draws, births, no exchange of factors", "ormachine_starts")
 )
 
 ANSWER = """

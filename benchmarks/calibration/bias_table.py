@@ -269,7 +269,7 @@ def markdown(tables: dict) -> str:
 
 
 NOTES = notes(
-    ("c78ced3", "other work ran beside it: compare effective draws within a table", "bias_table"),
+    ("c78ced3", "other work ran beside it: compare effective draws within a table", "bias_table")
 )
 
 ANSWER = """

@@ -98,10 +98,7 @@ def problems():
         yield name, Problem(logistic, data, ((("beta",), {"rows": None}),))
     order = np.argsort(np.argsort(x[:, 1], kind="stable"))
     group = (order * GROUPS // len(order)).astype(np.int32)
-    blocks = (
-        (("beta", "log_sigma"), {"rows": None}),
-        (("effect", "log_scale"), {"rows": None}),
-    )
+    blocks = ((("beta", "log_sigma"), {"rows": None}), (("effect", "log_scale"), {"rows": None}))
     yield "diabetes, groups", Problem(grouped, (x[:, 2:], group, y), blocks)
 
 
@@ -161,9 +158,7 @@ def compare(draws, predicted, exact) -> dict:
     return row
 
 
-NOTES = notes(
-    ("55e7bda", SECONDS, "iasg_calibration"),
-)
+NOTES = notes(("55e7bda", SECONDS, "iasg_calibration"))
 
 ANSWER = """
 With `calibration="top-up"`, which adds the noise that gradients lack, on three of five regressions:

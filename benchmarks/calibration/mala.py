@@ -102,50 +102,13 @@ class MalaInfo(NamedTuple):
 
 
 def reflected_mala(
-    density: RelaxedDensity,
-    *,
-    initial: Callable,
-    step_size: float = 0.5,
-    num_steps: int = 10,
+    density: RelaxedDensity, *, initial: Callable, step_size: float = 0.5, num_steps: int = 10
 ) -> Algorithm:
-    """Build the sampler of a density.
+    """Build the sampler of a density for data that are a `MatrixData`.
 
-    Parameters
-    ----------
-    density : RelaxedDensity
-    initial : callable
-        ``initial(key, data) -> position``, a random start.
-    step_size : float
-        h, in units of a coordinate's variance given all others; the longest of the steps,
-        as u^2 h is 0 to h.
-    num_steps : int
-        Steps of each factor matrix in one draw; those after the first take no product
-        with the data where nothing is missing.
-
-    Returns
-    -------
-    Algorithm
-        For data that are a `MatrixData`.
-
-    Raises
-    ------
-    InputError
-        For settings out of range, or priors that are not finite at their bounds.
-
-    Examples
-    --------
-    >>> from bmfjax.kernels.relaxed.data import matrix_data
-    >>> uniform = EntryPrior(lambda x, rate: jnp.zeros_like(x), 0.0, 1.0, 0.0, (0.0, 0.0))
-    >>> density = RelaxedDensity(uniform, uniform, 100.0, None, None)
-    >>> data = matrix_data(jnp.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
-    >>> half = {"usage": jnp.full((3, 1), 0.5), "basis": jnp.full((3, 1), 0.5)}
-    >>> algorithm = reflected_mala(density, initial=lambda key, data: half)
-    >>> state = algorithm.init(random.key(0), None, data)
-    >>> step = jax.jit(algorithm.step)
-    >>> for key in random.split(random.key(1), 20):
-    ...     state, info = step(key, state, data)
-    >>> (state.position["usage"][:, 0] > 0.5).tolist(), bool(info.acceptance > 0.3)
-    ([True, True, False], True)
+    `initial(key, data)` is a random start. `step_size` is h, in units of a coordinate's variance
+    given all others. Of the `num_steps` of each factor matrix in one draw those after the first
+    take no product with the data where nothing is missing.
     """
     positive("step_size", step_size)
     whole("num_steps", num_steps)

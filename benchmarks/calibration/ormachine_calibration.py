@@ -157,7 +157,7 @@ def calibration(density, sampler, options):
 
 
 NOTES = notes(
-    ("37127ed", "the fit of then, without moves of whole factors", "ormachine_calibration"),
+    ("37127ed", "the fit of then, without moves of whole factors", "ormachine_calibration")
 )
 
 ANSWER = """

@@ -47,17 +47,7 @@ from bmfjax.kernels.variants.deep import (
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import (
-    SECONDS,
-    Records,
-    named,
-    notes,
-    page,
-    percent,
-    shown,
-    table,
-    with_error,
-)
+from benchmarks.form import SECONDS, Records, named, notes, page, percent, shown, table, with_error
 from benchmarks.papers.boolean_runs import Schedule, program, sampler
 from benchmarks.papers.message_passing import message_passing
 from benchmarks.prediction.movielens import read_ratings, scores, split, summary
@@ -140,10 +130,7 @@ def of_products(options, methods, share: float, flip: float, hidden: bool) -> di
 
 
 def products(options) -> dict:
-    methods = {
-        "OrMachine": functools.partial(ormachine, LONGER),
-        "message passing": messages,
-    }
+    methods = {"OrMachine": functools.partial(ormachine, LONGER), "message passing": messages}
     if options.program:
         methods[PROGRAM] = functools.partial(authors, options)
     return {str(s): of_products(options, methods, s, 0.0, True) for s in options.shares}

@@ -2,8 +2,16 @@ r"""Boolean factors by an elastic pull to 0 and 1 that grows (ELBMF).
 
 .. math:: \min_{Y, X \ge 0} \tfrac12\|D - Y X^T\|_F^2 + R_t(Y) + R_t(X),
 
-with :math:`R_t` the elastic penalty (:func:`elastic_penalty`), whose
-quadratic part grows by a constant factor every step, so that the factors are Boolean in the end.
+with :math:`R_t` the elastic penalty (:func:`elastic_penalty`), whose quadratic part grows by a
+constant factor every step, so that the factors are Boolean in the end (Dalleiger, Vreeken 2022,
+"Efficiently factorizing Boolean matrices using proximal gradient descent", NeurIPS 35), and with
+inertia (Pock, Sabach 2016, "Inertial proximal alternating linearized minimization (iPALM) for
+nonconvex and nonsmooth problems", SIAM Journal on Imaging Sciences 9).
+
+The proximal operator is the exact one, which differs from the published one near 0 and 1. The
+published program ends where the squared error changes by less than 1e-8 in a step; in single
+precision that is no change at all, which is seen long before the factors are Boolean. Here it ends
+where no entry changes any more.
 """
 
 import functools
@@ -39,17 +47,7 @@ MOST_L2, TOLERANCE = 1e12, 1e-6
 
 
 class Elbmf(NamedTuple):
-    """Boolean factors, and how well they fit.
-
-    Attributes
-    ----------
-    usage : array, (rows, rank), bool
-    basis : array, (columns, rank), bool
-    error : int
-        Wrong observed entries of their Boolean product.
-    relaxed : Factors
-        The factors before they are rounded, float32.
-    """
+    """Boolean factors, their wrong observed entries, and the factors before they are rounded."""
 
     usage: np.ndarray
     basis: np.ndarray
@@ -69,56 +67,11 @@ def elbmf(
     max_steps: int = 3000,
     num_starts: int = 1,
 ) -> Elbmf:
-    r"""Factorise a binary matrix by ELBMF.
+    r"""Factorise a binary matrix by ELBMF; of random starts return that with the fewest errors.
 
-    In step t the second rate of the penalty is :math:`\lambda \rho^t`. It ends where no entry
-    of the factors changes any more, and these are rounded to the nearer of 0 and 1, which is the
-    proximal operator in the limit.
-
-    Parameters
-    ----------
-    key : jax.Array
-        ``jax.random.key(seed)``.
-    data : BinaryMatrix
-        Missing entries do not count.
-    rank : int
-    l1, l2 : float
-        Rates of the penalty, :math:`\kappa` and :math:`\lambda`.
-    growth : float
-        :math:`\rho`, at least 1.
-    inertia : float
-        In [0, 1).
-    max_steps : int
-    num_starts : int
-        Random starts; they run at once, and the one with the fewest wrong entries is returned.
-
-    Returns
-    -------
-    Elbmf
-
-    Raises
-    ------
-    InputError
-        What is no random key, data that are no `BinaryMatrix`, or numbers outside their bounds.
-
-    Notes
-    -----
-    The proximal operator is the exact one, which differs from the published one near 0 and 1
-    (:func:`prox_elastic`). The published program ends where the squared
-    error changes by less than 1e-8 in a step; in single precision that is no change at all, which
-    is seen long before the factors are Boolean.
-
-    References
-    ----------
-    Dalleiger, Vreeken (2022), "Efficiently factorizing Boolean matrices using proximal gradient
-    descent", NeurIPS 35. Pock, Sabach (2016), "Inertial proximal alternating linearized
-    minimization (iPALM) for nonconvex and nonsmooth problems", SIAM Journal on Imaging Sciences 9.
-
-    Examples
-    --------
-    >>> truth = np.kron(np.eye(3, dtype=bool), np.ones((8, 8), bool))
-    >>> elbmf(random.key(0), BinaryMatrix(truth), 3, num_starts=4).error
-    0
+    The rates of the penalty are :math:`\kappa` (`l1`) and, in step t, :math:`\lambda \rho^t`
+    (`l2`, `growth`). Factors that stay are rounded to the nearer of 0 and 1, the proximal operator
+    in the limit. Missing entries do not count.
     """
     check_key(key)
     ones, counted = arrays_of(data)
@@ -153,29 +106,7 @@ def elbmf(
 def elastic(
     l1: float = L1, l2: float = L2, growth: float = GROWTH, inertia: float = INERTIA
 ) -> Palm:
-    """Return the optimiser: PALM with an elastic penalty whose second rate grows.
-
-    Parameters
-    ----------
-    l1, l2, growth, inertia : float
-        As for :func:`elbmf`.
-
-    Returns
-    -------
-    Palm
-
-    Examples
-    --------
-    >>> from bmfjax.optimize.palm import Matrix
-    >>> optimiser = elastic()
-    >>> factors = Factors(jnp.full((2, 1), 0.9), jnp.full((3, 1), 0.8))
-    >>> state = optimiser.init(factors)
-    >>> update = jax.jit(optimiser.update)
-    >>> for _ in range(400):
-    ...     factors, state = update(factors, state, Matrix(jnp.ones((2, 3))))
-    >>> factors.usage[:, 0].tolist()
-    [1.0, 1.0]
-    """
+    """Return the optimiser: PALM with an elastic penalty whose second rate grows."""
 
     def rate(time):
         return jnp.minimum(l2 * growth ** time.astype(jnp.float32), MOST_L2)
@@ -217,26 +148,6 @@ def elastic_penalty(x, l1, l2):
     .. math:: \min_{b \in \{0, 1\}} \kappa |x - b| + \tfrac{\lambda}{2} (x - b)^2,
 
     and infinity below zero.
-
-    Parameters
-    ----------
-    x : array, float
-    l1, l2 : float
-        :math:`\kappa` and :math:`\lambda`; nonnegative.
-
-    Returns
-    -------
-    array of the shape of `x`
-
-    References
-    ----------
-    Dalleiger, Vreeken (2022), "Efficiently factorizing Boolean matrices using proximal gradient
-    descent", NeurIPS 35.
-
-    Examples
-    --------
-    >>> elastic_penalty(jnp.array([-1.0, 0.0, 0.5, 1.0]), 1.0, 2.0).tolist()
-    [inf, 0.0, 0.75, 0.0]
     """
     away = jnp.minimum(jnp.abs(x), jnp.abs(x - 1.0))
     return jnp.where(x < 0, jnp.inf, l1 * away + 0.5 * l2 * away**2)
@@ -248,32 +159,9 @@ def prox_elastic(x, l1, l2):
     .. math:: \operatorname{prox}(x) = b + \frac{\operatorname{sign}(x - b)
               \max(|x - b| - \kappa, 0)}{1 + \lambda}
 
-    with b = 0 for x up to 1/2 and else 1, and zero where this is negative.
-
-    Parameters
-    ----------
-    x : array, float
-    l1, l2 : float
-        :math:`\kappa` and :math:`\lambda`; nonnegative. In PALM both are multiplied by the step.
-
-    Returns
-    -------
-    array of the shape of `x`, nonnegative
-
-    Notes
-    -----
-    As published the operator lacks the maximum: it subtracts :math:`\kappa \operatorname{sign}
-    (x - b)` also within :math:`\kappa` of b, where it steps over b, and so does not minimise its
+    with b = 0 for x up to 1/2 and else 1, and zero where this is negative. As published it lacks
+    the maximum: within :math:`\kappa` of b it steps over b, and so does not minimise its
     definition there. The difference is at most :math:`\kappa`.
-
-    References
-    ----------
-    Dalleiger, Vreeken (2022).
-
-    Examples
-    --------
-    >>> prox_elastic(jnp.array([-1.0, 0.1, 0.5, 0.75, 2.0]), 0.25, 1.0).tolist()
-    [0.0, 0.0, 0.125, 1.0, 1.375]
     """
     nearer = jnp.where(x <= 0.5, 0.0, 1.0)
     away = x - nearer

@@ -65,24 +65,9 @@ def _messages(key, rows, columns, support, shape, rank):
 
 
 def message_passing(rows, columns, values, shape, rank: int, flips: float, seed: int = 0):
-    """Find Boolean factors of the observed entries.
+    """Find Boolean factors (lines, rank) of the observed entries, of which `flips` is a share.
 
-    Parameters
-    ----------
-    rows, columns, values : (entries,) array
-        Where the observed entries are, and what: zeros and ones.
-    shape : (int, int)
-    rank : int
-        At least 2.
-    flips : float
-        Probability that an entry is unlike the product.
-    seed : int
-        Of the first messages, which break the symmetry of the factors.
-
-    Returns
-    -------
-    usage : (rows, rank) bool array
-    basis : (columns, rank) bool array
+    The first messages, drawn from `seed`, break the symmetry of the factors.
     """
     order = np.argsort(rows, kind="stable")
     support = np.where(values[order] > 0, 1.0, -1.0) * np.log((1 - flips) / flips)

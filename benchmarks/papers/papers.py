@@ -39,6 +39,12 @@ class Of(NamedTuple):
     made: Callable = lambda value: value
 
 
+def figure(way: str, digits: int | None = None, made: Callable = lambda value: value) -> Of:
+    """Return a figure by its way, "record: key/key/key"."""
+    record, _, path = way.partition(": ")
+    return Of(record, tuple(path.split("/")), digits, made)
+
+
 class Row(NamedTuple):
     """A table, figure or question: what was published, and what is here."""
 
@@ -59,6 +65,11 @@ class Part(NamedTuple):
     title: str
     rows: tuple[Row, ...]
     why: str = ""  # what keeps it from being better
+
+
+def part(title: str, *rows: Row, why: str = "") -> Part:
+    """Return a part of these rows."""
+    return Part(title, rows, why)
 
 
 # ---- the figures ---------------------------------------------------------------------------------
@@ -82,12 +93,12 @@ def _exact(data: str, start: str) -> Of:
 
 def _optimised(matrix: str, method: str) -> Of:
     """Return the wrong entries beside the noise-free matrix."""
-    return Of("optimisers_thesis", ("thesis", matrix, method, "errors_noise_free"))
+    return figure(f"optimisers_thesis: thesis/{matrix}/{method}/errors_noise_free")
 
 
 def _pulled(way: str) -> Of:
     """Return the wrong entries of PanPal from uniform numbers."""
-    return Of("panpal_pull", ("from_uniform_numbers", "30", way, "wrong"))
+    return figure(f"panpal_pull: from_uniform_numbers/30/{way}/wrong")
 
 
 def _coverage(size: str, of: str, sampler: str, figure: str, digits: int) -> Of:
@@ -116,7 +127,7 @@ def _modes(size: str, figure: str, sampler: str, digits: int, sets=None, aim=Fal
 
 
 def _recall(kind: str, method: str) -> Of:
-    return Of(f"logistic_recall_{kind}", ("table", method, "recall"), 3)
+    return figure(f"logistic_recall_{kind}: table/{method}/recall", 3)
 
 
 def _right(record: str, model: str, shares) -> tuple[Of, ...]:
@@ -142,9 +153,7 @@ def _layers(shares) -> tuple[Of, ...]:
 
 
 def _digits(*cases: str) -> tuple[Of, ...]:
-    return tuple(
-        Of("calculator_digits_causes", ("cases", case, "wrong", "mean"), 2) for case in cases
-    )
+    return tuple(figure(f"calculator_digits_causes: cases/{case}/wrong/mean", 2) for case in cases)
 
 
 def _flips(size: str, shares) -> tuple[Of, ...]:
@@ -171,598 +180,471 @@ CROSSINGS = ("sets", "large, two modes", "Gibbs behind walls")
 MORE = "not compared: there are more solutions than the paper counts, of no lower likelihood"
 
 GONSIOR = (
-    Part(
+    part(
         "Gonsior (2019): what the methods are",
-        (
-            Row("2.1", "parts by NMF, wholes by PCA", shown=SOLUTIONS + "Parts, and wholes"),
-            Row("2.2, 2.3", "a matrix whose lines are ordered", shown=RETOLD + "The data"),
-            Row("2.4", "gradient descent", shown=RETOLD + "Descent, and a step back"),
-            Row("2.5", "the proximal operator", shown=RETOLD + "Descent, and a step back"),
-            Row("2.6", "rejection sampling", shown=RATINGS + "Rejection, and Langevin"),
-            Row("2.7", "a Langevin diffusion", shown=RATINGS + "Rejection, and Langevin"),
-            Row(
-                "3.1 to 3.3",
-                "priors, product and minibatches",
-                shown=RETOLD + "Priors and minibatches",
-            ),
-            Row("3.4, 3.5, table 3.1", "factors, data and noise", shown=RETOLD + "The data"),
+        Row("2.1", "parts by NMF, wholes by PCA", shown=SOLUTIONS + "Parts, and wholes"),
+        Row("2.2, 2.3", "a matrix whose lines are ordered", shown=RETOLD + "The data"),
+        Row("2.4", "gradient descent", shown=RETOLD + "Descent, and a step back"),
+        Row("2.5", "the proximal operator", shown=RETOLD + "Descent, and a step back"),
+        Row("2.6", "rejection sampling", shown=RATINGS + "Rejection, and Langevin"),
+        Row("2.7", "a Langevin diffusion", shown=RATINGS + "Rejection, and Langevin"),
+        Row(
+            "3.1 to 3.3", "priors, product and minibatches",
+            shown=RETOLD + "Priors and minibatches",
         ),
-        "These are pictures of methods, and nothing is measured.",
+        Row("3.4, 3.5, table 3.1", "factors, data and noise", shown=RETOLD + "The data"),
+        why="These are pictures of methods, and nothing is measured.",
     ),
-    Part(
+    part(
         "Gonsior (2019): PAL-Tiling, the optimiser that is relaxed (wrong entries, two matrices)",
-        (
-            Row(
-                "8 x 8 tiles, clean, one matrix",
-                NO_FIGURE,
-                (_pulled("as published"), _pulled("a pull that grows, ones free")),
-                said="PanPal as published, and with a pull that grows and free ones",
-            ),
-            *(
-                Row(
-                    f"8 x 8 tiles, {noise}, two matrices",
-                    NO_FIGURE,
-                    tuple(
-                        _optimised(f"8x8 {noise}, {k}", method)
-                        for method in ("PanPal", "Boolean posterior")
-                        for k in (0, 1)
-                    ),
-                    said="PanPal as published, and the Boolean posterior, on each",
-                )
-                for noise in ("clean", "noisy")
-            ),
-            Row(
-                "TrustPal on noisy 8 x 8 tiles, one matrix",
-                NO_FIGURE,
-                tuple(
-                    Of("trustpal", ("matrices", "8x8 noisy", "ways", way, test, "wrong"))
-                    for way in ("as published", "a pull that grows, ones free")
-                    for test in ("after", "inside")
-                ),
-                said="after and inside the search, as published, and with a pull that grows",
-            ),
+        Row(
+            "8 x 8 tiles, clean, one matrix", NO_FIGURE,
+            (_pulled("as published"), _pulled("a pull that grows, ones free")),
+            said="PanPal as published, and with a pull that grows and free ones",
         ),
-        "The thesis gives no figure of it. All figures here are wrong entries of runs of "
-        "ours, of 1,920 ones.",
-    ),
-    Part(
-        "Gonsior (2019): tables 4.1 and 4.2, figure 4.12",
-        (
+        *(
             Row(
-                "4.1, clean and noisy, the best of all runs from random starts",
-                (72, 407),
-                (_exact("clean", "random"), _exact("noisy", "random")),
-                "lower",
-                said="ours is the exact sampler with the precision learned",
-            ),
-            Row(
-                "the same, Boolean chains (mean of ten noisy matrices)",
-                (407,),
-                (
-                    Of(
-                        "ormachine_starts_8x8_noisy",
-                        ("matrices",),
-                        1,
-                        lambda found: _mean(_mean(one["errors"]) for one in found.values()),
-                    ),
-                ),
-                "lower",
-            ),
-            Row(
-                "4.2, clean and noisy, the worst run from the optimum",
-                (0, 111),
-                (_exact("clean", "optimum"), _exact("noisy", "optimum")),
-                "lower",
-            ),
-            Row(
-                "4.1, clean, IASG as published: flat, Normal and Laplace prior, batch 75",
-                (72, 713, 1919),
+                f"8 x 8 tiles, {noise}, two matrices", NO_FIGURE,
                 tuple(
-                    _thesis(prior, data="clean", start="random", batch=75)
-                    for prior in ("flat", "Normal", "PanPAL")
-                ),
-                said="the thesis's sampler on a matrix of ours",
-            ),
-            Row(
-                "4.1, noisy, the same",
-                (722, 407, 1919),
-                tuple(
-                    _thesis(prior, data="noisy", start="random", batch=75)
-                    for prior in ("flat", "Normal", "PanPAL")
-                ),
-                said="the thesis's sampler on a matrix of ours",
-            ),
-            Row("4.12", "intervals of the best threshold", shown=THESIS.format(12)),
-        ),
-    ),
-    Part(
-        "Gonsior (2019): table 3.2 and figures 4.1 to 4.11",
-        (
-            Row(
-                "table 3.2, runs",
-                "136 runs",
-                tuple(
-                    Of(name, ("rows",), None, len)
-                    for name in ("thesis_runs_table_3_2", "thesis_tables")
-                ),
-                said="in two records; that of two million noisy draws is left",
-            ),
-            *(
-                Row(f"4.{k}", what, shown=THESIS.format(k))
-                for k, what in enumerate(
-                    (
-                        "the log density at the start",
-                        "three variables, flat prior",
-                        "the same, Normal prior",
-                        "images of the means",
-                        "histograms after 60,000 draws",
-                        "the same after 600,000",
-                        "means and standard deviations",
-                        "the same for all priors",
-                        "means and mean gradients",
-                        "rank 20",
-                        "rank 40",
-                    ),
-                    1,
-                )
-            ),
-        ),
-        "These are settings and pictures, of which none is better. The run of two million "
-        "noisy draws is left, with its panel of figure 4.7.",
-    ),
-    Part(
-        "Gonsior (2019): the questions of chapter 5",
-        (
-            Row(
-                "a probabilistic rule of binarisation?",
-                "left open",
-                (Of("tile_fdr", ("posterior", "share_false"), 3),),
-                "any",
-                said="share of false tiles among those kept at a false discovery rate of 0.05",
-            ),
-            Row(
-                "1, a preconditioner for functions that are locally Lipschitz?",
-                "left open",
-                tuple(
-                    Of("bias_table", ("tables", "512x512", "rows", way, "mean"), 3)
-                    for way in PRECONDITIONED
-                ),
-                "any",
-                said="none that bounds leave right: IASG by Fisher information and by the "
-                "curvature of a block, a mirror map that mixes slowly, reflection, and auxiliary "
-                "variables; error of the means in posterior standard deviations",
-            ),
-            Row(
-                "2, bounds that do not skew the posterior?",
-                "left open",
-                (
-                    Of(
-                        "bias_table",
-                        ("tables", "512x512", "rows", "SGLD clamp, batch 64, h 0.1", "mean"),
-                        3,
-                    ),
-                    Of(
-                        "bias_table",
-                        ("tables", "512x512", "rows", "AuxiliaryGibbs, batch 64", "mean"),
-                        3,
-                    ),
-                ),
-                "any",
-                said="error of the means in posterior standard deviations, clamped and here",
-            ),
-            Row(
-                "3, a model whose rank is random?",
-                "left open",
-                (Of("rank_recovery_tiles", ("exact",)), Of("rank_recovery_tiles", ("fits",))),
-                "any",
-                said="fits whose most probable number of tiles is right, and all fits",
-            ),
-            Row(
-                "the same of the relaxed model, two noisy matrices of 30 tiles of 8 x 8",
-                "left open",
-                tuple(
-                    Of("optimisers_thesis", ("thesis", f"8x8 noisy, {k}", method, "rank"))
-                    for method in ("relaxed posterior", "Boolean posterior")
+                    _optimised(f"8x8 {noise}, {k}", method)
+                    for method in ("PanPal", "Boolean posterior")
                     for k in (0, 1)
                 ),
-                said="tiles found by the relaxed model, which fails here, and by the Boolean one",
+                said="PanPal as published, and the Boolean posterior, on each",
+            )
+            for noise in ("clean", "noisy")
+        ),
+        Row(
+            "TrustPal on noisy 8 x 8 tiles, one matrix", NO_FIGURE,
+            tuple(
+                figure(f"trustpal: matrices/8x8 noisy/ways/{way}/{test}/wrong")
+                for way in ("as published", "a pull that grows, ones free")
+                for test in ("after", "inside")
             ),
-            Row(
-                "4, what have uncertainty and ambiguity in common?",
-                "left open",
-                (
-                    Of("ambiguity", ("rows", "rank 30, from random", "explained"), 2),
-                    Of("ambiguity", ("rows", "rank 40, from random", "explained"), 2),
-                ),
-                "any",
-                said="share of the log variance that the mean explains, right rank and above",
-            ),
+            said="after and inside the search, as published, and with a pull that grows",
+        ),
+        why=(
+            "The thesis gives no figure of it. All figures here are wrong entries of runs of ours, "
+            "of 1,920 ones."
         ),
     ),
-)
+    part(
+        "Gonsior (2019): tables 4.1 and 4.2, figure 4.12",
+        Row(
+            "4.1, clean and noisy, the best of all runs from random starts", (72, 407),
+            (_exact("clean", "random"), _exact("noisy", "random")), "lower",
+            said="ours is the exact sampler with the precision learned",
+        ),
+        Row(
+            "the same, Boolean chains (mean of ten noisy matrices)", (407,),
+            (
+                figure(
+                    "ormachine_starts_8x8_noisy: matrices", 1,
+                    lambda found: _mean(_mean(one["errors"]) for one in found.values()),
+                ),
+            ),
+            "lower",
+        ),
+        Row(
+            "4.2, clean and noisy, the worst run from the optimum", (0, 111),
+            (_exact("clean", "optimum"), _exact("noisy", "optimum")), "lower",
+        ),
+        Row(
+            "4.1, clean, IASG as published: flat, Normal and Laplace prior, batch 75",
+            (72, 713, 1919),
+            tuple(
+                _thesis(prior, data="clean", start="random", batch=75)
+                for prior in ("flat", "Normal", "PanPAL")
+            ),
+            said="the thesis's sampler on a matrix of ours",
+        ),
+        Row(
+            "4.1, noisy, the same", (722, 407, 1919),
+            tuple(
+                _thesis(prior, data="noisy", start="random", batch=75)
+                for prior in ("flat", "Normal", "PanPAL")
+            ),
+            said="the thesis's sampler on a matrix of ours",
+        ),
+        Row("4.12", "intervals of the best threshold", shown=THESIS.format(12)),
+    ),
+    part(
+        "Gonsior (2019): table 3.2 and figures 4.1 to 4.11",
+        Row(
+            "table 3.2, runs", "136 runs",
+            tuple(
+                figure(f"{name}: rows", None, len)
+                for name in ("thesis_runs_table_3_2", "thesis_tables")
+            ),
+            said="in two records; that of two million noisy draws is left",
+        ),
+        *(
+            Row(f"4.{k}", what, shown=THESIS.format(k))
+            for k, what in enumerate(
+                (
+                    "the log density at the start", "three variables, flat prior",
+                    "the same, Normal prior", "images of the means",
+                    "histograms after 60,000 draws", "the same after 600,000",
+                    "means and standard deviations", "the same for all priors",
+                    "means and mean gradients", "rank 20", "rank 40",
+                ),
+                1,
+            )
+        ),
+        why=(
+            "These are settings and pictures, of which none is better. The run of two million "
+            "noisy draws is left, with its panel of figure 4.7."
+        ),
+    ),
+    part(
+        "Gonsior (2019): the questions of chapter 5",
+        Row(
+            "a probabilistic rule of binarisation?", "left open",
+            (figure("tile_fdr: posterior/share_false", 3),), "any",
+            said="share of false tiles among those kept at a false discovery rate of 0.05",
+        ),
+        Row(
+            "1, a preconditioner for functions that are locally Lipschitz?", "left open",
+            tuple(
+                figure(f"bias_table: tables/512x512/rows/{way}/mean", 3)
+                for way in PRECONDITIONED
+            ),
+            "any",
+            said=(
+                "none that bounds leave right: IASG by Fisher information and by the curvature of "
+                "a block, a mirror map that mixes slowly, reflection, and auxiliary variables; "
+                "error of the means in posterior standard deviations"
+            ),
+        ),
+        Row(
+            "2, bounds that do not skew the posterior?", "left open",
+            (
+                figure("bias_table: tables/512x512/rows/SGLD clamp, batch 64, h 0.1/mean", 3),
+                figure("bias_table: tables/512x512/rows/AuxiliaryGibbs, batch 64/mean", 3),
+            ),
+            "any", said="error of the means in posterior standard deviations, clamped and here",
+        ),
+        Row(
+            "3, a model whose rank is random?", "left open",
+            (figure("rank_recovery_tiles: exact"), figure("rank_recovery_tiles: fits")), "any",
+            said="fits whose most probable number of tiles is right, and all fits",
+        ),
+        Row(
+            "the same of the relaxed model, two noisy matrices of 30 tiles of 8 x 8", "left open",
+            tuple(
+                figure(f"optimisers_thesis: thesis/8x8 noisy, {k}/{method}/rank")
+                for method in ("relaxed posterior", "Boolean posterior")
+                for k in (0, 1)
+            ),
+            said="tiles found by the relaxed model, which fails here, and by the Boolean one",
+        ),
+        Row(
+            "4, what have uncertainty and ambiguity in common?", "left open",
+            (
+                figure("ambiguity: rows/rank 30, from random/explained", 2),
+                figure("ambiguity: rows/rank 40, from random/explained", 2),
+            ),
+            "any", said="share of the log variance that the mean explains, right rank and above",
+        ),
+    ),
+)  # fmt: skip
 
 RUKAT = (
-    Part(
+    part(
         "Rukat et al. (2017): random products",
-        (
-            Row(
-                "factorised, 1,000 x 1,000, 40 and 45 % flips",
-                (0.0, 0.23),
-                _flips("1000x1000, rank 5", ("0.4", "0.45")),
-                "lower",
-                read=0.03,
-                said="the curve can be read to 0.03",
+        Row(
+            "factorised, 1,000 x 1,000, 40 and 45 % flips", (0.0, 0.23),
+            _flips("1000x1000, rank 5", ("0.4", "0.45")), "lower", read=0.03,
+            said="the curve can be read to 0.03",
+        ),
+        Row(
+            "factorised, 100 x 100, 20, 30, 40 and 45 % flips", (0.015, 0.15, 0.325, 0.405),
+            _flips("100x100, rank 7", ("0.2", "0.3", "0.4", "0.45")), "lower", read=0.03,
+        ),
+        Row(
+            "completed, 1 and 2 % observed, their program",
+            (
+                figure("ormachine_completion: shares/0.01/released_program", 3, _mean),
+                figure("boolean_peers_products: products/0.02/authors' program/mean", 4),
             ),
-            Row(
-                "factorised, 100 x 100, 20, 30, 40 and 45 % flips",
-                (0.015, 0.15, 0.325, 0.405),
-                _flips("100x100, rank 7", ("0.2", "0.3", "0.4", "0.45")),
-                "lower",
-                read=0.03,
+            (
+                figure("ormachine_completion: shares/0.01/mean", 3),
+                figure("boolean_peers_products: products/0.02/OrMachine/mean", 4),
             ),
-            Row(
-                "completed, 1 and 2 % observed, their program",
-                (
-                    Of("ormachine_completion", ("shares", "0.01", "released_program"), 3, _mean),
-                    Of(
-                        "boolean_peers_products",
-                        ("products", "0.02", "authors' program", "mean"),
-                        4,
-                    ),
-                ),
-                (
-                    Of("ormachine_completion", ("shares", "0.01", "mean"), 3),
-                    Of("boolean_peers_products", ("products", "0.02", "OrMachine", "mean"), 4),
-                ),
-                "lower",
-            ),
-            Row(
-                "milliseconds of a sweep, their program",
-                (Of("boolean_peers_sweeps", ("sweeps", SWEEP, "authors' program"), 0),),
-                (Of("boolean_peers_sweeps", ("sweeps", SWEEP, "bmfjax"), 0),),
-                "lower",
-            ),
-            Row(
-                "density of posterior means",
-                "most are near 0 or 1",
-                (Of("ormachine_figures", ("posterior_means", "longer", "0.1", "sure"), 3),),
-                shown="ormachine_figures_means.png",
-                said="share below 0.05 or above 0.95 at 10 % flips",
-            ),
-            Row(
-                "factors used of 20, where 5 are true",
-                (
-                    Of(
-                        "ormachine_figures",
-                        ("empty_factors", "as published", "one half", "20", "used"),
-                        1,
-                        _mean,
-                    ),
-                ),
-                (
-                    Of(
-                        "ormachine_figures",
-                        ("empty_factors", "as published", "learned", "20", "used"),
-                        1,
-                        _mean,
-                    ),
-                ),
-                "lower",
-                shown="ormachine_figures_empty.png",
-            ),
+            "lower",
+        ),
+        Row(
+            "milliseconds of a sweep, their program",
+            (figure(f"boolean_peers_sweeps: sweeps/{SWEEP}/authors' program", 0),),
+            (figure(f"boolean_peers_sweeps: sweeps/{SWEEP}/bmfjax", 0),), "lower",
+        ),
+        Row(
+            "density of posterior means", "most are near 0 or 1",
+            (figure("ormachine_figures: posterior_means/longer/0.1/sure", 3),),
+            shown="ormachine_figures_means.png",
+            said="share below 0.05 or above 0.95 at 10 % flips",
+        ),
+        Row(
+            "factors used of 20, where 5 are true",
+            (figure("ormachine_figures: empty_factors/as published/one half/20/used", 1, _mean),),
+            (figure("ormachine_figures: empty_factors/as published/learned/20/used", 1, _mean),),
+            "lower", shown="ormachine_figures_empty.png",
         ),
     ),
-    Part(
+    part(
         "Rukat et al. (2017): MovieLens",
-        (
-            Row(
-                "100K, OrMachine, % right at 1, 5, 10, 20, 50 and 95 % observed",
-                (57.3, 62.6, 64.4, 66.3, 68.6, 70.0),
-                _right("movielens", "OrMachine, rank 5", SHARES),
-                "higher",
-            ),
-            Row(
-                "100K, deep OrMachine; ours has effects in place of layers",
-                (58.5, 63.5, 65.2, 66.5, 68.8, 70.1),
-                _right("movielens", "OrMachine with effects, rank 5", SHARES),
-                "higher",
-            ),
-            Row(
-                "1M, OrMachine, at the same shares",
-                (63.4, 67.0, 68.5, 69.8, 70.9, 71.2),
-                _million("OrMachine, rank 5"),
-                "higher",
-            ),
-            Row(
-                "1M, deep OrMachine; ours has effects in place of layers",
-                (63.8, 67.2, 68.6, 70.0, 71.4, 72.1),
-                _million("OrMachine with effects, rank 5"),
-                "higher",
-            ),
-            Row(
-                "1M, deep OrMachine at 20 and 95 % observed; ours is `probit`",
-                (70.0, 72.1),
-                _right("probit_movielens_1m", "probit, rank 10", ("20", "95")),
-                "higher",
-            ),
+        Row(
+            "100K, OrMachine, % right at 1, 5, 10, 20, 50 and 95 % observed",
+            (57.3, 62.6, 64.4, 66.3, 68.6, 70.0), _right("movielens", "OrMachine, rank 5", SHARES),
+            "higher",
+        ),
+        Row(
+            "100K, deep OrMachine; ours has effects in place of layers",
+            (58.5, 63.5, 65.2, 66.5, 68.8, 70.1),
+            _right("movielens", "OrMachine with effects, rank 5", SHARES), "higher",
+        ),
+        Row(
+            "1M, OrMachine, at the same shares", (63.4, 67.0, 68.5, 69.8, 70.9, 71.2),
+            _million("OrMachine, rank 5"), "higher",
+        ),
+        Row(
+            "1M, deep OrMachine; ours has effects in place of layers",
+            (63.8, 67.2, 68.6, 70.0, 71.4, 72.1), _million("OrMachine with effects, rank 5"),
+            "higher",
+        ),
+        Row(
+            "1M, deep OrMachine at 20 and 95 % observed; ours is `probit`", (70.0, 72.1),
+            _right("probit_movielens_1m", "probit, rank 10", ("20", "95")), "higher",
         ),
     ),
-    Part(
+    part(
         "Rukat et al. (2017): layers",
-        (
-            Row(
-                "calculator digits, % wrong with one layer and with more",
-                (1.4, 0.4),
-                _digits("one layer", "two layers"),
-                "lower",
-                said="17 x 10 pixels, as in the paper",
-            ),
-            Row(
-                "the same from the true segments and digits",
-                "not shown",
-                _digits("one layer from the truth", "two layers from the truth"),
-                said="what the posterior there knows",
-            ),
-            Row(
-                "100K, deep OrMachine; ours has layers too",
-                (58.5, 63.5, 65.2, 66.5, 68.8, 70.1),
-                _layers(SHARES),
-                "higher",
-            ),
-            Row(
-                "calculator digits without noise, wrong of 540 at rank 7",
-                "all are right",
-                (Of("calculator_digits_hierarchy", ("wrong_of_540_by_rank", "7")),),
-                shown="calculator_digits.png",
-            ),
+        Row(
+            "calculator digits, % wrong with one layer and with more", (1.4, 0.4),
+            _digits("one layer", "two layers"), "lower", said="17 x 10 pixels, as in the paper",
         ),
-        "On digits two layers have 0.64 % more entries wrong than published, because chains start "
-        "in the wrong mode: from the true factors they have 0.50. On MovieLens ours with layers is "
-        "above the published one at every share, and above ours without them at 95 % alone.",
+        Row(
+            "the same from the true segments and digits", "not shown",
+            _digits("one layer from the truth", "two layers from the truth"),
+            said="what the posterior there knows",
+        ),
+        Row(
+            "100K, deep OrMachine; ours has layers too", (58.5, 63.5, 65.2, 66.5, 68.8, 70.1),
+            _layers(SHARES), "higher",
+        ),
+        Row(
+            "calculator digits without noise, wrong of 540 at rank 7", "all are right",
+            (figure("calculator_digits_hierarchy: wrong_of_540_by_rank/7"),),
+            shown="calculator_digits.png",
+        ),
+        why=(
+            "On digits two layers have 0.64 % more entries wrong than published, because chains "
+            "start in the wrong mode: from the true factors they have 0.50. On MovieLens ours with "
+            "layers is above the published one at every share, and above ours without them at 95 % "
+            "alone."
+        ),
     ),
-    Part(
+    part(
         "Rukat et al. (2017): real data",
-        (
-            Row(
-                "1,300,000 cells x 20,000 genes",
-                "fits on a workstation",
-                (
-                    Of("scale", ("sizes", "1,300,000x20,000", "peak_bytes"), 1, lambda b: b / 1e9),
-                    Of("scale", ("sizes", "1,300,000x20,000", "seconds", "a sweep"), 1),
-                ),
-                said="GB and seconds of a sweep on two cores, of a matrix that was made up",
+        Row(
+            "1,300,000 cells x 20,000 genes", "fits on a workstation",
+            (
+                figure("scale: sizes/1,300,000x20,000/peak_bytes", 1, lambda b: b / 1000000000.0),
+                figure("scale: sizes/1,300,000x20,000/seconds/a sweep", 1),
             ),
-            Row(
-                "MNIST",
-                "shown",
-                (Of("mnist", ("factors_agreeing",), 2), Of("mnist", ("rhat_log_joint",), 2)),
-                shown="mnist.png",
-                said="share of factors that all chains have, and R-hat of the log joint density",
-            ),
-            Row(
-                "tumours and pathways",
-                "shown",
-                (
-                    Of(
-                        "ormachine_convergence_pancan-pathways_rank_8_shared_starts",
-                        ("rhat_log_joint",),
-                        3,
-                    ),
-                ),
-                shown="cells_and_pathways: Tumours",
-                said="R-hat of the log joint density at rank 8, from shared starts",
-            ),
-            Row("single cells", "shown", shown="cells_and_pathways: Cells"),
-            Row("Peskun's order", "proved", shown=RATINGS + "Peskun's order"),
-            *(
-                Row(
-                    f"{name}, hidden entries of 400 rows",
-                    "shown",
-                    tuple(
-                        Of("rukat_data", ("sets", name, model, "log_score"), 3)
-                        for model in ("ormachine", "features")
-                    ),
-                    said="mean log probability, OrMachine and model of features",
-                )
-                for name in ("MNIST", "single cells", "tumours")
-            ),
+            said="GB and seconds of a sweep on two cores, of a matrix that was made up",
         ),
-        "The paper shows pictures and gives no figure to be compared with. MNIST is not settled: "
-        "half of its factors are found by all chains. On 400 rows of each, predictions of the "
-        "OrMachine hold on none by the verdict; those of the model of features hold on cells and "
-        "tumours.",
+        Row(
+            "MNIST", "shown",
+            (figure("mnist: factors_agreeing", 2), figure("mnist: rhat_log_joint", 2)),
+            shown="mnist.png",
+            said="share of factors that all chains have, and R-hat of the log joint density",
+        ),
+        Row(
+            "tumours and pathways", "shown",
+            (
+                figure(
+                    "ormachine_convergence_pancan-pathways_rank_8_shared_starts: rhat_log_joint", 3,
+                ),
+            ),
+            shown="cells_and_pathways: Tumours",
+            said="R-hat of the log joint density at rank 8, from shared starts",
+        ),
+        Row("single cells", "shown", shown="cells_and_pathways: Cells"),
+        Row("Peskun's order", "proved", shown=RATINGS + "Peskun's order"),
+        *(
+            Row(
+                f"{name}, hidden entries of 400 rows", "shown",
+                tuple(
+                    figure(f"rukat_data: sets/{name}/{model}/log_score", 3)
+                    for model in ("ormachine", "features")
+                ),
+                said="mean log probability, OrMachine and model of features",
+            )
+            for name in ("MNIST", "single cells", "tumours")
+        ),
+        why=(
+            "The paper shows pictures and gives no figure to be compared with. MNIST is not "
+            "settled: half of its factors are found by all chains. On 400 rows of each, "
+            "predictions of the OrMachine hold on none by the verdict; those of the model of "
+            "features hold on cells and tumours."
+        ),
     ),
-)
+)  # fmt: skip
 
 HERNANDEZ = (
-    Part(
+    part(
         "Hernandez-Lobato et al. (2014): recall at 10",
-        (
-            Row("synthetic, 2,000 rows", (0.368,), (_recall("synthetic", "batch"),), "higher"),
-            Row("40,000 rows", (0.387,), (_recall("synthetic_large", "batch"),), "higher"),
-            Row(
-                "retail, 2,000 rows",
-                (0.234,),
-                (_recall("retail", "batch, starts averaged"),),
-                "higher",
-                said="four starts averaged, as by default; five of 25 repeats",
-            ),
-            Row(
-                "10,000 rows",
-                (0.235,),
-                (_recall("retail_large", "batch, starts averaged"),),
-                "higher",
-                said="four starts averaged, as by default",
-            ),
-            Row(
-                "WebView-2, 2,000 rows",
-                (0.398,),
-                (_recall("webview_fit", "fit"),),
-                "higher",
-                said="two of 25 repeats",
-            ),
-            Row("5,000 rows", (0.390,), said=NO_DATA),
-            Row("Kosarak, 2,000 and 40,000 rows", (0.388, 0.391), said=NO_DATA),
-            Row("BMS-POS, 2,000 and 40,000 rows", (0.373, 0.373), said=NO_DATA),
-            Row("Netflix, 2,000 and 40,000 rows", (0.198, 0.203), said=NO_DATA),
+        Row("synthetic, 2,000 rows", (0.368,), (_recall("synthetic", "batch"),), "higher"),
+        Row("40,000 rows", (0.387,), (_recall("synthetic_large", "batch"),), "higher"),
+        Row(
+            "retail, 2,000 rows", (0.234,), (_recall("retail", "batch, starts averaged"),),
+            "higher", said="four starts averaged, as by default; five of 25 repeats",
         ),
-        "That is of the sets that could be had: synthetic, retail, and WebView-2 with 2,000 rows.",
+        Row(
+            "10,000 rows", (0.235,), (_recall("retail_large", "batch, starts averaged"),), "higher",
+            said="four starts averaged, as by default",
+        ),
+        Row(
+            "WebView-2, 2,000 rows", (0.398,), (_recall("webview_fit", "fit"),), "higher",
+            said="two of 25 repeats",
+        ),
+        Row("5,000 rows", (0.39,), said=NO_DATA),
+        Row("Kosarak, 2,000 and 40,000 rows", (0.388, 0.391), said=NO_DATA),
+        Row("BMS-POS, 2,000 and 40,000 rows", (0.373, 0.373), said=NO_DATA),
+        Row("Netflix, 2,000 and 40,000 rows", (0.198, 0.203), said=NO_DATA),
+        why=(
+            "That is of the sets that could be had: synthetic, retail, and WebView-2 with 2,000 "
+            "rows."
+        ),
     ),
-    Part(
+    part(
         "Hernandez-Lobato et al. (2014): draws of entries",
-        (
-            Row(
-                "biased draws recall more than uniform ones",
-                "by 0.01 to 0.1, read off",
-                tuple(
-                    Of(f"logistic_recall_{kind}", ("gain", "biased", "gain"), 4)
-                    for kind in ("synthetic", "synthetic_large", "retail", "retail_large")
-                ),
-                shown="logistic_recall_synthetic_large.png",
-                said="synthetic and retail, small and large",
+        Row(
+            "biased draws recall more than uniform ones", "by 0.01 to 0.1, read off",
+            tuple(
+                figure(f"logistic_recall_{kind}: gain/biased/gain", 4)
+                for kind in ("synthetic", "synthetic_large", "retail", "retail_large")
             ),
-            Row(
-                "the minibatch adapts",
-                "settles soon",
-                shown="logistic_recall_retail.png",
-            ),
+            shown="logistic_recall_synthetic_large.png",
+            said="synthetic and retail, small and large",
         ),
-        "The gain is read off curves there; on retail it is hardly above nothing here.",
+        Row("the minibatch adapts", "settles soon", shown="logistic_recall_retail.png"),
+        why="The gain is read off curves there; on retail it is hardly above nothing here.",
     ),
-)
+)  # fmt: skip
 
 MASOOD = (
-    Part(
+    part(
         "Masood et al. (2016): the measures, figures 1 to 4",
-        (Row("1 to 4", "angles and coverings", shown=SOLUTIONS + "What the measures see"),),
-        "These are pictures of measures.",
+        Row("1 to 4", "angles and coverings", shown=SOLUTIONS + "What the measures see"),
+        why="These are pictures of measures.",
     ),
-    Part(
+    part(
         "Masood et al. (2016): small sets, one, two and a line of solutions",
-        (
-            Row(
-                "table 1, log likelihood of Gibbs",
-                **_modes("small", "log_likelihood", "Gibbs with moves", 1),
-                said="ours has changes of basis; the paper does not state its noise",
-            ),
-            Row(
-                "table 2, autocorrelation time of Gibbs",
-                better="lower",
-                **_modes("small", "iat", "Gibbs with moves", 1),
-            ),
-            Row(
-                "table 3, largest angle of Gibbs, two solutions",
-                **_modes("small", "angle_max", "Gibbs behind walls", 2, ("two modes",), True),
-            ),
-            Row(
-                "table 3, the same, a line",
-                **_modes("small", "angle_max", "Gibbs with moves", 2, ("infinite modes",), True),
-            ),
-            Row(
-                "table 4, mean angle of Gibbs, two solutions",
-                **_modes("small", "angle_mean", "Gibbs behind walls", 2, ("two modes",), True),
-                said="the noise gives the second solution nearly all the weight",
-            ),
-            Row(
-                "table 4, the same, a line",
-                **_modes("small", "angle_mean", "Gibbs with moves", 2, ("infinite modes",), True),
-            ),
-            Row("5 to 7", "persistent coverings", shown="nmf_coverage_small.png"),
+        Row(
+            "table 1, log likelihood of Gibbs",
+            **_modes("small", "log_likelihood", "Gibbs with moves", 1),
+            said="ours has changes of basis; the paper does not state its noise",
         ),
-        "Angles are better the nearer they are to those of draws from all solutions, and not "
-        "the larger.",
+        Row(
+            "table 2, autocorrelation time of Gibbs", better="lower",
+            **_modes("small", "iat", "Gibbs with moves", 1),
+        ),
+        Row(
+            "table 3, largest angle of Gibbs, two solutions",
+            **_modes("small", "angle_max", "Gibbs behind walls", 2, ("two modes",), True),
+        ),
+        Row(
+            "table 3, the same, a line",
+            **_modes("small", "angle_max", "Gibbs with moves", 2, ("infinite modes",), True),
+        ),
+        Row(
+            "table 4, mean angle of Gibbs, two solutions",
+            **_modes("small", "angle_mean", "Gibbs behind walls", 2, ("two modes",), True),
+            said="the noise gives the second solution nearly all the weight",
+        ),
+        Row(
+            "table 4, the same, a line",
+            **_modes("small", "angle_mean", "Gibbs with moves", 2, ("infinite modes",), True),
+        ),
+        Row("5 to 7", "persistent coverings", shown="nmf_coverage_small.png"),
+        why=(
+            "Angles are better the nearer they are to those of draws from all solutions, and not "
+            "the larger."
+        ),
     ),
-    Part(
+    part(
         "Masood et al. (2016): large sets, one, two and a line of solutions",
-        (
-            Row(
-                "table 5, log likelihood of Gibbs",
-                **_modes("large", "log_likelihood", "Gibbs with moves", 0),
-            ),
-            Row(
-                "table 6, autocorrelation time of Gibbs",
-                better="lower",
-                **_modes("large", "iat", "Gibbs with moves", 0),
-            ),
-            Row(
-                "table 7, largest angle of Gibbs",
-                **_modes("large", "angle_max", "Gibbs with moves", 2),
-                said=MORE,
-            ),
-            Row(
-                "table 8, mean angle of Gibbs",
-                **_modes("large", "angle_mean", "Gibbs with moves", 2),
-                said=MORE,
-            ),
-            Row(
-                "share of the first of two solutions: three chains from it, and one from the other",
-                "not asked",
-                tuple(
-                    Of(
-                        "nmf_coverage_crossings",
-                        (*CROSSINGS, "share_of_the_first_solution"),
-                        2,
-                        operator.itemgetter(place),
-                    )
-                    for place in (1, 2, 3, 0)
-                ),
-                said="10,000 draws behind walls: the share depends on the start",
-            ),
-            Row(
-                "the same after 5,000 draws more, which are left out",
-                "not asked",
-                tuple(
-                    Of(
-                        "nmf_coverage_walls",
-                        (*CROSSINGS, "share_of_the_first_solution"),
-                        2,
-                        made,
-                    )
-                    for made in (max, min)
-                ),
-                said="the largest and the smallest of all chains: it falls, and is not settled",
-            ),
-            Row("8 to 10", "persistent coverings", shown="nmf_coverage_large.png"),
+        Row(
+            "table 5, log likelihood of Gibbs",
+            **_modes("large", "log_likelihood", "Gibbs with moves", 0),
         ),
-        "That is by the autocorrelation time alone. Angles are not compared, and behind walls "
-        "the two solutions are not yet settled.",
+        Row(
+            "table 6, autocorrelation time of Gibbs", better="lower",
+            **_modes("large", "iat", "Gibbs with moves", 0),
+        ),
+        Row(
+            "table 7, largest angle of Gibbs",
+            **_modes("large", "angle_max", "Gibbs with moves", 2), said=MORE,
+        ),
+        Row(
+            "table 8, mean angle of Gibbs", **_modes("large", "angle_mean", "Gibbs with moves", 2),
+            said=MORE,
+        ),
+        Row(
+            "share of the first of two solutions: three chains from it, and one from the other",
+            "not asked",
+            tuple(
+                Of(
+                    "nmf_coverage_crossings", (*CROSSINGS, "share_of_the_first_solution"), 2,
+                    operator.itemgetter(place),
+                )
+                for place in (1, 2, 3, 0)
+            ),
+            said="10,000 draws behind walls: the share depends on the start",
+        ),
+        Row(
+            "the same after 5,000 draws more, which are left out", "not asked",
+            tuple(
+                Of("nmf_coverage_walls", (*CROSSINGS, "share_of_the_first_solution"), 2, made)
+                for made in (max, min)
+            ),
+            said="the largest and the smallest of all chains: it falls, and is not settled",
+        ),
+        Row("8 to 10", "persistent coverings", shown="nmf_coverage_large.png"),
+        why=(
+            "That is by the autocorrelation time alone. Angles are not compared, and behind walls "
+            "the two solutions are not yet settled."
+        ),
     ),
-)
+)  # fmt: skip
 
 NOTEBOOK = (
-    Part(
+    part(
         "A notebook on Monte Carlo and matrix factorisation",
-        (
-            Row(
-                "Metropolis with three step sizes",
-                "shown",
-                shown=RATINGS + "Metropolis: propose a step, then think",
-            ),
-            Row(
-                "Gibbs, one coordinate at a time",
-                "shown",
-                shown=RATINGS + "Gibbs: one coordinate at a time, straight from its distribution",
-            ),
-            Row(
-                "two rows by three columns",
-                "the product is found",
-                shown=RATINGS + "Factors of a matrix of two rows and three columns",
-            ),
+        Row(
+            "Metropolis with three step sizes", "shown",
+            shown=RATINGS + "Metropolis: propose a step, then think",
         ),
-        "It shows methods at work and gives no figure.",
+        Row(
+            "Gibbs, one coordinate at a time", "shown",
+            shown=RATINGS + "Gibbs: one coordinate at a time, straight from its distribution",
+        ),
+        Row(
+            "two rows by three columns", "the product is found",
+            shown=RATINGS + "Factors of a matrix of two rows and three columns",
+        ),
+        why="It shows methods at work and gives no figure.",
     ),
-    Part(
+    part(
         "Salakhutdinov and Mnih (2008)",
-        (
-            Row(
-                "MovieLens 100K, Gaussian-Wishart (Brouwer), error of the stars",
-                (0.9086,),
-                (Of("pmf_movielens_attributes", ("models", "rank 10", "rmse", "mean"), 4),),
-                "lower",
-            ),
+        Row(
+            "MovieLens 100K, Gaussian-Wishart (Brouwer), error of the stars", (0.9086,),
+            (figure("pmf_movielens_attributes: models/rank 10/rmse/mean", 4),), "lower",
         ),
     ),
-)
+)  # fmt: skip
 
 PARTS = (*GONSIOR, *RUKAT, *HERNANDEZ, *MASOOD, *NOTEBOOK)
 

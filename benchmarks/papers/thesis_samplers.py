@@ -142,7 +142,7 @@ def study(seconds: float):
 
 
 NOTES = notes(
-    ("a0cd576", "other work ran beside it: draws are fewer than on a free core", "thesis_samplers"),
+    ("a0cd576", "other work ran beside it: draws are fewer than on a free core", "thesis_samplers")
 )
 
 ANSWER = """

@@ -36,17 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.cell_moments import cell_moments, noisy_interval
 from benchmarks.device import command_line
-from benchmarks.form import (
-    SECONDS,
-    Records,
-    named,
-    notes,
-    number,
-    page,
-    shown,
-    table,
-    with_error,
-)
+from benchmarks.form import SECONDS, Records, named, notes, number, page, shown, table, with_error
 from benchmarks.prediction.movielens import summary
 from benchmarks.prediction.pmf_runs import predict
 from benchmarks.record import write_record
@@ -209,9 +199,7 @@ def one_fold(density, train, test, shape, layout, options, seed, known=None, noi
     return float(np.sqrt(np.mean((mean - test[:, 2]) ** 2))), inside, seconds
 
 
-NOTES = notes(
-    ("55e7bda", SECONDS, "pmf_movielens_attributes"),
-)
+NOTES = notes(("55e7bda", SECONDS, "pmf_movielens_attributes"))
 
 ANSWER = """
 The root mean squared error on MovieLens 100K is 0.8975 with `pmf` and 0.8965 with `ordered-probit`,

@@ -27,16 +27,7 @@ from bmfjax.diagnostics import ess_bulk, split_rhat
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import (
-    Records,
-    figures,
-    listed,
-    named,
-    notes,
-    page,
-    settings_of,
-    shown,
-)
+from benchmarks.form import Records, figures, listed, named, notes, page, settings_of, shown
 from benchmarks.record import write_record
 
 GROUPS = (150, 100, 80, 60, 40, 30, 25, 15)
@@ -167,9 +158,7 @@ def one_matrix(seed: int, options) -> dict:
     }
 
 
-NOTES = notes(
-    ("6b3958c", "the machine was shared: compare processor seconds", "nested"),
-)
+NOTES = notes(("6b3958c", "the machine was shared: compare processor seconds", "nested"))
 
 ANSWER = """
 All eight exclusive components are found and 10 of 12 overlapping ones, on both matrices, by chains

@@ -21,16 +21,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line, some
-from benchmarks.form import (
-    SECONDS,
-    Records,
-    figures,
-    named,
-    notes,
-    page,
-    percent,
-    shown,
-)
+from benchmarks.form import SECONDS, Records, figures, named, notes, page, percent, shown
 from benchmarks.record import write_record
 
 #: Rows, columns, and the steps of warm-up and sampling.
@@ -96,9 +87,7 @@ def wrong_entries(made, fit) -> int:
     return wrong
 
 
-NOTES = notes(
-    ("7d82477", SECONDS, "scale"),
-)
+NOTES = notes(("7d82477", SECONDS, "scale"))
 
 ANSWER = """
 1.3 million rows by 20,000 columns, on two cores and in 8.0 GB (10 were asked), with no other matrix

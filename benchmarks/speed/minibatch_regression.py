@@ -264,7 +264,7 @@ NOTES = notes(
         "506039b",
         "other work ran beside it: compare processor seconds; all start at the mode",
         "minibatch_regression",
-    ),
+    )
 )
 
 ANSWER = """

@@ -93,7 +93,7 @@ NOTES = notes(
         "before all data were taken where the estimated residual is noisy; other work ran "
         "beside it",
         "minibatch_sizes",
-    ),
+    )
 )
 
 ANSWER = """

@@ -215,7 +215,7 @@ NOTES = notes(
         "by the first version of the script, with four of its parts beside each other on the "
         "card, on four cores; it did the same but for the order",
         "one_kernel",
-    ),
+    )
 )
 
 ANSWER = """
