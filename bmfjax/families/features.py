@@ -40,6 +40,7 @@ from bmfjax.infer.new_rows import learned_density
 from bmfjax.kernels.features.density import FeatureData, FeatureDensity, log_odds
 from bmfjax.kernels.features.gibbs import start_at
 from bmfjax.kernels.features.memberships import block_size, draw_memberships
+from bmfjax.kernels.features.seeds import reseeded
 from bmfjax.kernels.features.weights import effects_of, row_systems
 from bmfjax.kernels.logistic.polya_gamma import draw_polya_gamma
 from bmfjax.kernels.tempering import annealed
@@ -299,7 +300,7 @@ class Features(Family):
         _check_known(problem)
         options, free = {"lowest": LOWEST} | dict(problem.options), problem.init is None
         rounds, sweeps = _rounds(problem) if free else (0, 0)
-        warmup = problem.warmup(rounds * sweeps + WARMUP)
+        warmup = problem.warmup(feature_start.steps_of(rounds, sweeps) + WARMUP)
         options = annealed_options(problem, options, free, warmup)
         if "num_anneal" not in problem.options and free:
             options["num_anneal"] = int(feature_start.ANNEALED * min(sweeps, warmup))
@@ -309,7 +310,7 @@ class Features(Family):
             (StagePlan(options, warmup),),
             "annealed in rounds" if free else digest(problem.init),
             memory.dense(problem.data, BYTES_AN_ENTRY * problem.num_chains),
-            f"the first {options['num_anneal']} sweeps are annealed" + " in every round" * free,
+            f"the first {options['num_anneal']} sweeps are annealed",
         )
 
     def chains_of(self, problem: Problem, plan: Plan) -> Chains:
@@ -328,8 +329,10 @@ class Features(Family):
         # The rest of the warm-up is each chain's own.
         search = search.within(max(warmup - min(WARMUP, warmup // 4), search.num_anneal))
         begins = functools.partial(
-            feature_start.best_starts, search=search, settles=problem.num_warmup == AUTO
-        )
+            feature_start.best_starts, search=search,
+            again=_reseeding(problem, density, data),
+            settle=feature_start.sweeps_to_settle(*_size(problem)) * (problem.num_warmup == AUTO),
+        )  # fmt: skip
         searches = problem.init is None and search.rounds > 0
         return Chains.of_stage(
             problem,
@@ -340,7 +343,7 @@ class Features(Family):
             settings={"priors": plan.arguments, "init": plan.init, "sampler_options": options},
             sites=density.sites,
             trace=("log_mass",),
-            num_warmup=warmup - searches * search.rounds * search.sweeps,
+            num_warmup=warmup - searches * search.steps,
             start=lambda resume: start,
             search=begins if searches else None,
             resting=functools.partial(_without_unknown, number=_num_known(problem))
@@ -425,8 +428,36 @@ def _without_unknown(snapshot, number: int):
 
 def _rounds(problem: Problem) -> tuple[int, int]:
     """Return how many annealed rounds there are before chains start, and the sweeps of each."""
-    entries, chains = problem.data.num_rows * problem.data.num_columns, problem.num_chains
-    return feature_start.planned(entries, int(problem.rank), chains)
+    return feature_start.planned(*_size(problem))
+
+
+def _size(problem: Problem) -> tuple[int, int, int]:
+    """Return the numbers of entries, features and chains."""
+    entries = problem.data.num_rows * problem.data.num_columns
+    return entries, int(problem.rank), problem.num_chains
+
+
+def _reseeding(problem: Problem, density: FeatureDensity, data: FeatureData):
+    """Return what lets one feature of each chain begin anew; None where all are known."""
+    known, seed = _num_known(problem), random.key_data(problem.key).tolist()
+    if known >= density.rank:
+        return None
+
+    def again(snapshot, number: int):
+        (state, reducers), signs = snapshot, np.asarray(data.signs)
+        position = state.inner.position
+        found = [
+            reseeded(
+                np.random.default_rng([*seed, chain, number]),
+                {n: v[chain] for n, v in position.items()},
+                signs, signed=density.is_signed, known=known,
+            )
+            for chain in range(problem.num_chains)
+        ]  # fmt: skip
+        position = jax.tree.map(lambda *own: np.stack(own), *found)
+        return state._replace(inner=state.inner._replace(position=position)), reducers
+
+    return again
 
 
 def _num_known(problem: Problem) -> int:

@@ -1,12 +1,14 @@
-"""The starts of chains of binary features: the best of annealed rounds, apart where they are close.
+"""The starts of chains of binary features: an annealed round, and features that are tried anew.
 
 Which features a chain has found after its first sweeps it keeps for long where the matrix has more
 than a few hundred rows, and chains that begin at random end in modes of which most have far less of
-the posterior than others. So each chain is annealed for a round, and again, less far, from the best
-that its own rounds have found: most features stay, and poor ones are found anew. States are
+the posterior than others. So each chain is annealed for a round, and then goes on from the best
+that its own rounds have found, with one feature put where it leaves most unexplained
+(`bmfjax.kernels.features.seeds`): others stay, and what no birth would find is found. States are
 compared by the mean of their log mass over the last sweeps of a round
 (`bmfjax.kernels.features.gibbs.FeatureInfo`): the log joint and the entropies of what is drawn
-given the rest, so that a narrow peak does not win over a wide one.
+given the rest, so that a narrow peak does not win over a wide one. Rounds end early where all
+chains are about equally good.
 
 A chain whose best is not far below that of all starts there: it has found its features by itself,
 and R-hat speaks of such modes. The others start at the best of all, and R-hat does not speak of the
@@ -28,21 +30,24 @@ from bmfjax.clock import running_clock
 from bmfjax.infer.run import ChainRun
 from bmfjax.progress import say
 
-#: Most rounds, the sweeps of one, the least and the most, and what all may cost: entries times
-#: features times sweeps of all chains.
-ROUNDS, SWEEPS, MOST_WORK = 10, (40, 100), 2**29
-#: Share of a round that is annealed; power of the likelihood to which later rounds go back; share
-#: of the time that is left after compilation which the rounds may take.
-ANNEALED, WARM, TIME = 0.6, 0.55, 0.25
+#: Sweeps of the first round, the least and the most, and what it may cost at most: entries times
+#: features times sweeps of all chains. Where two such rounds do not cost as much others follow, of
+#: so many sweeps, up to twice the cost.
+SWEEPS, MOST_WORK, AGAIN = (40, 100), 2**29, 40
+#: Most rounds, and the least before they end early.
+ROUNDS, LEAST = 40, 20
+#: Share of the first round that is annealed; share of the time that is left after compilation
+#: which the rounds may take.
+ANNEALED, TIME = 0.6, 0.35
 #: Nats of log mass that a chain may lack to the best, beside two standard errors of their
 #: difference: its mode has a share of the posterior still. The error is that of means of batches.
 NEAR, BATCHES = 10.0, 4
-#: Sweeps between two looks at chains that rise, and the most looks.
-SETTLE, LOOKS = 20, 30
+#: Sweeps between two looks at chains that rise, the least and the most; and the most looks.
+SETTLE, LOOKS = (20, 200), 30
 
 
 class Search(NamedTuple):
-    """Rounds, and the sweeps of each, of which the first are annealed from a power."""
+    """Rounds, and the sweeps of the first, of which some are annealed from a power."""
 
     rounds: int
     sweeps: int
@@ -52,58 +57,78 @@ class Search(NamedTuple):
     def within(self, steps: int) -> Search:
         """Return what fits into so many steps: fewer rounds, or a shorter one."""
         sweeps = min(max(self.sweeps, self.num_anneal + self.sweeps // 4), steps)
-        return self._replace(sweeps=sweeps, rounds=min(self.rounds, steps // max(sweeps, 1)))
+        most = 1 + (steps - sweeps) // AGAIN if sweeps else 0
+        return self._replace(sweeps=sweeps, rounds=min(self.rounds, most))
 
     @property
-    def step(self) -> int:
-        """The annealed step with the power to which later rounds go back."""
-        if self.lowest >= WARM:
-            return 0
-        return round(self.num_anneal * (1.0 - math.log(WARM) / math.log(self.lowest)))
+    def steps(self) -> int:
+        """The sweeps of all rounds."""
+        return steps_of(self.rounds, self.sweeps)
+
+
+def steps_of(rounds: int, sweeps: int) -> int:
+    """Return the sweeps of so many rounds, of which the first has these."""
+    return sweeps + (rounds - 1) * AGAIN if rounds else 0
 
 
 def planned(entries: int, rank: int, num_chains: int) -> tuple[int, int]:
-    """Return rounds, and sweeps of each, that a matrix affords."""
-    sweeps = MOST_WORK // (entries * rank * num_chains)
-    each = int(np.clip(sweeps, *SWEEPS))
-    return int(np.clip(sweeps // each, 1, ROUNDS)), each
+    """Return rounds, and sweeps of the first, that a matrix affords."""
+    most = MOST_WORK // (entries * rank * num_chains)
+    first = int(np.clip(most, *SWEEPS))
+    if most < 2 * first:
+        return 1, first
+    return min(1 + (2 * most - first) // AGAIN, ROUNDS), first
 
 
-def best_starts(run: ChainRun, search: Search, *, settles: bool = False):
+def best_starts(run: ChainRun, search: Search, *, again=None, settle: int = 0):
     """Return the snapshot at which chains start, and how many of them differ.
 
     `run` is of `bmfjax.kernels.tempering.annealed`, at its start, and traces `log_mass`. Where time
-    is up before the first round ends all chains go on, without annealing, from where they are. With
-    `settles` they go on after the rounds while the best of them rises.
+    is up before the first round ends all chains go on, without annealing, from where they are.
+    ``again(snapshot, number)`` returns the snapshot from which later rounds start; without it
+    there is one. With `settle` they go on after the rounds while the best of them rises, and are
+    compared every so many sweeps.
     """
     is_late, best, highest = _deadline(), None, np.full(run.num_chains, -np.inf)
-    for number in range(search.rounds):
-        say("searching starts", f"round {number + 1} of {search.rounds}")
+    for number in range(search.rounds if again else min(search.rounds, 1)):
+        say("searching starts", f"round {number + 1} of at most {search.rounds}")
+        sweeps, cold = search.sweeps, search.sweeps - search.num_anneal
         if number:
-            run.restore(_at(best, search.step), 0, {})
-        mass = run.rehearse(search.sweeps, number, is_late)["log_mass"]
-        if mass.shape[1] < search.sweeps:
+            sweeps, cold = AGAIN, AGAIN // 2
+            run.restore(again(_at(best, search.num_anneal), number), 0, {})
+        mass = run.rehearse(sweeps, number, is_late)["log_mass"]
+        if mass.shape[1] < sweeps:
             break
-        mass, here = mass[:, -max(search.sweeps - search.num_anneal, 1) :], run.snapshot()
+        mass, here = mass[:, -max(cold, 1) :], run.snapshot()
         error, mass = error_of_mean(mass), mass.mean(1)
         best = here if best is None else _chosen(mass > highest, here, best)
         highest = np.maximum(mass, highest)
+        if number + 1 >= LEAST and near_best(highest, error).all():
+            break
     if best is None:
         return _at(run.snapshot(), search.num_anneal), run.num_chains
-    source = _sources(highest, error)
-    best = _taken(best, source)
-    if settles:
-        best, source = _settled(run, search.rounds, best, source)
+    best = _at(best, search.num_anneal)
+    if settle:
+        # The highest of many means is that of luck, too; here all are compared anew.
+        best, source = _settled(run, search.rounds, best, settle)
+    else:
+        source = _sources(highest, error)
+        best = _taken(best, source)
     return best, len(set(source.tolist()))
 
 
-def _settled(run: ChainRun, number: int, best, origin):
+def sweeps_to_settle(entries: int, rank: int, num_chains: int) -> int:
+    """Return after how many sweeps chains are compared: more where they cost little."""
+    return int(np.clip(MOST_WORK // (8 * entries * rank * num_chains), *SETTLE))
+
+
+def _settled(run: ChainRun, number: int, best, sweeps: int):
     """Let chains go on while the best rises; return where they are, and where each came from."""
-    is_late, highest = _deadline(), -np.inf
+    is_late, highest, origin = _deadline(), -np.inf, np.arange(run.num_chains)
     for look in range(LOOKS):
         say("searching starts", "chains go on while the best of them rises")
         run.restore(best, 0, {})
-        mass = run.rehearse(SETTLE, number + look, is_late)["log_mass"]
+        mass = run.rehearse(sweeps, number + look, is_late)["log_mass"]
         mass = mass[:, mass.shape[1] // 2 :]
         source = _sources(mass.mean(1), error_of_mean(mass))
         best, origin = _taken(run.snapshot(), source), origin[source]

@@ -9,7 +9,7 @@ from jax import random
 
 from bmfjax.families.base import Chains
 from bmfjax.infer import ChainRun, feature_start
-from bmfjax.infer.feature_start import Search, best_starts, planned
+from bmfjax.infer.feature_start import AGAIN, Search, best_starts, planned, sweeps_to_settle
 from bmfjax.kernels import Algorithm
 from bmfjax.kernels.tempering import AnnealedState, annealed
 
@@ -50,20 +50,37 @@ def watched(run):
     return seen
 
 
-def test_each_chain_keeps_the_best_of_its_rounds_and_later_rounds_are_less_hot():
+def moved(snapshot, number):
+    """Another start for the next round, above where it is, and far below for the last chain."""
+    state, reducers = snapshot
+    return state._replace(inner=state.inner + np.float32([3.0, 2.0, -9.0])), reducers
+
+
+def test_each_chain_keeps_the_best_of_its_rounds_and_later_rounds_are_cold():
     run = run_of()
     seen = watched(run)
-    (state, _), number = best_starts(run, SEARCH)
+    (state, _), number = best_starts(run, SEARCH, again=moved)
     ends = np.array([trace["log_mass"][:, -1] for _, trace in seen])
-    assert len(seen) == 3 and number == 3 and (np.argmax(ends, 0) == 1).all()
+    assert len(seen) == 3 and number == 3 and np.argmax(ends, 0).tolist() == [2, 2, 0]
     np.testing.assert_allclose(0.1 * state.inner, ends.max(0), rtol=1e-6)
-    # Every round starts from the best before it, and all end cold.
-    for number, (start, trace) in enumerate(seen):
-        if number:
-            np.testing.assert_allclose(0.1 * start, ends[:number].max(0), rtol=1e-6)
-        assert (trace["power"][:, SEARCH.num_anneal :] == 1.0).all()
-    hottest = [trace["power"][0, 0] for _, trace in seen]
-    np.testing.assert_allclose(hottest, [0.3, 0.55, 0.55], atol=0.06)
+    assert [trace["power"].shape[1] for _, trace in seen] == [10, AGAIN, AGAIN]
+    # Every round starts from the best before it, moved; only the first is annealed.
+    for number, (start, trace) in enumerate(seen[1:], 1):
+        best = 10.0 * ends[:number].max(0)
+        np.testing.assert_allclose(start, best + np.array([3.0, 2.0, -9.0]), rtol=1e-5)
+        assert (trace["power"] == 1.0).all()
+    np.testing.assert_allclose(seen[0][1]["power"][0, 0], 0.3, atol=1e-6)
+
+
+def test_rounds_end_where_chains_are_equally_good_after_the_least(monkeypatch):
+    monkeypatch.setattr(feature_start, "LEAST", 2)
+    for far, rounds in ((0.0, 2), (-500.0, 5)):
+        run = run_of()
+        begun = run.state._replace(inner=np.float32([0.0, 0.0, far]))
+        run.restore((begun, {}), 0, {})
+        seen = watched(run)
+        best_starts(run, SEARCH._replace(rounds=5), again=lambda snapshot, number: snapshot)
+        assert len(seen) == rounds
 
 
 def test_chains_far_below_the_best_start_there():
@@ -90,7 +107,7 @@ def test_chains_settle_until_the_best_no_longer_rises():
 
     run.rehearse = rehearse
     begun = run.state._replace(inner=np.float32(place))
-    found, origin = feature_start._settled(run, 3, (begun, {}), np.arange(3))
+    found, origin = feature_start._settled(run, 3, (begun, {}), 20)
     # The first has its top at 30, falls behind, and takes over from another each time.
     np.testing.assert_array_equal(np.float32(seen)[:, 1], [0, 20, 40, 60])
     np.testing.assert_array_equal(found[0].inner, [61.0, 60.0, 61.0])
@@ -103,16 +120,16 @@ def test_rounds_end_when_their_time_is_up(monkeypatch, whole):
     run = run_of()
     seen = watched(run)
     monkeypatch.setattr(feature_start, "_deadline", lambda: lambda: len(seen) == whole)
-    (state, _), number = best_starts(run, SEARCH)
-    assert [trace["power"].shape[1] for _, trace in seen] == [10] * whole + [1]
+    (state, _), number = best_starts(run, SEARCH, again=moved)
+    assert [trace["power"].shape[1] for _, trace in seen] == [*[10, AGAIN][:whole], 1]
     assert number == 3 and (state.step >= SEARCH.num_anneal).all()
     if not whole:
         np.testing.assert_array_equal(state.inner, run.state.inner)
 
 
-def test_rounds_may_take_a_quarter_of_what_compilation_left(monkeypatch):
+def test_rounds_may_take_a_share_of_what_compilation_left(monkeypatch):
     for left, answers in ((100.0, [False, False, True]), (-1.0, [True])):
-        clock, times = types.SimpleNamespace(left=lambda left=left: left), iter([3.0, 27.0, 29.0])
+        clock, times = types.SimpleNamespace(left=lambda left=left: left), iter([3.0, 37.0, 39.0])
         monkeypatch.setattr(feature_start, "running_clock", lambda clock=clock: clock)
         monkeypatch.setattr(feature_start, "time", types.SimpleNamespace(monotonic=times.__next__))
         is_late = feature_start._deadline()
@@ -156,17 +173,18 @@ def test_some_of_the_chains_begin_where_they_do_beside_all_others():
 
 
 def test_rounds_are_as_many_and_as_long_as_a_matrix_affords():
-    assert planned(435 * 16, 4, 4) == (10, 100)
+    assert planned(435 * 16, 4, 4) == (40, 100)
+    assert planned(403 * 67, 20, 4) == (10, 100)
     assert planned(1226 * 285, 16, 4) == (1, 40)
-    rounds, sweeps = planned(1500 * 112, 16, 2)
-    assert (rounds, sweeps) == (1, 99)
+    assert planned(1500 * 112, 16, 2) == (1, 99)
+    assert sweeps_to_settle(435 * 16, 4, 4) == 200 and sweeps_to_settle(1226 * 285, 16, 4) == 20
 
 
 def test_a_warmup_that_is_given_holds_the_rounds():
-    assert Search(6, 100, 60, 0.3).within(150) == (1, 100, 60, 0.3)
+    assert Search(6, 100, 60, 0.3).within(150) == (2, 100, 60, 0.3)
+    assert Search(6, 100, 60, 0.3).within(150).steps == 140
     assert Search(6, 100, 9, 0.3).within(15) == (1, 15, 9, 0.3)
-    assert Search(6, 100, 0, 0.3).within(0).rounds == 0
-    assert Search(1, 40, 24, 0.6).step == 0
+    assert Search(6, 100, 0, 0.3).within(0).rounds == Search(6, 100, 0, 0.3).within(0).steps == 0
 
 
 def test_a_chain_may_lack_ten_nats_and_two_errors_of_a_difference():
