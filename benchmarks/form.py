@@ -65,12 +65,17 @@ def page(
     return register
 
 
-def notes(*noted: tuple[str, str, str]) -> dict[tuple[str, str], str]:
+def notes(*noted: tuple[str, ...]) -> dict[tuple[str, str], str]:
     """Return what must be known of records, by name and commit: a newer record loses the note.
 
-    Each is a commit, what is said of its records, and their names with spaces between them.
+    Each is a commit, what is said of its records, and their names with spaces between them; without
+    names of all that the page shows.
     """
-    return {(name, commit): said for commit, said, names in noted for name in names.split()}
+    return {
+        (name, commit): said
+        for commit, said, *names in noted
+        for name in (" ".join(names).split() or [""])
+    }
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable]) -> str:

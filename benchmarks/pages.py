@@ -114,7 +114,8 @@ def sources(page: Page, records: Records) -> str:
         device = record.get("device", {})
         where = f"{device.get('kind')}, {device.get('cores')} cores, {device.get('machine')}"
         commit = record.get("commit", "unknown")
-        note = page.notes.get((name, commit.split()[0]), "")
+        commits = [(of, commit.split()[0]) for of in (name, "")]
+        note = next((page.notes[key] for key in commits if key in page.notes), "")
         command = f"`{command_now(record.get('command', ''))}`"
         rows.append([f"[{name}]({name}.json)", command, commit, record.get("date"), where, note])
     return table(["record", "command", "commit", "date", "device", "note"], rows)

@@ -101,9 +101,7 @@ def one_case(data, rank: int, seed: int = 0, keep=None, **chosen) -> dict:
     )
 
 
-NOTES = notes(
-    ("85e6d9e", "one core, with other work beside it", "long_matrix_advertisement_rank_10")
-)
+NOTES = notes(("85e6d9e", "one core, with other work beside it"))
 
 ANSWER = """
 No. On the internet advertisements of the UCI repository, 3,279 x 1,555 at rank 10, the four chains

@@ -67,7 +67,7 @@ def draw(fit, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-NOTES = notes(("605eee4", "other work ran beside it, on the same core", "mnist"))
+NOTES = notes(("605eee4", "other work ran beside it, on the same core"))
 
 ANSWER = """
 Mostly of pieces of strokes, by 16 Boolean factors of the 10,000 test images of MNIST. But the four

@@ -81,7 +81,7 @@ def thresholded(data, rank: int) -> dict:
     return {"errors": wrong[best], "threshold": round(float(levels[best]), 2)}
 
 
-NOTES = notes(("85e6d9e", SECONDS, "mushroom"))
+NOTES = notes(("85e6d9e", SECONDS))
 
 ANSWER = """
 Both, and neither explains the distance to additive factors. At rank 10 the default prior leaves

@@ -91,9 +91,7 @@ def wrong_entries(usage, basis, clean) -> int:
     return int(((mean >= 0.5 * len(usage)) != clean).sum())
 
 
-NOTES = notes(
-    ("b6308ea", "earlier: half the draws, births, no exchange of factors", "ormachine_starts")
-)
+NOTES = notes(("b6308ea", "earlier: half the draws, births, no exchange of factors"))
 
 ANSWER = """
 Yes where tiles are large or noise is low: no entry is wrong in any chain on 15 of 15 such matrices,

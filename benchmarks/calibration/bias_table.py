@@ -268,9 +268,7 @@ def markdown(tables: dict) -> str:
     return "\n".join(lines)
 
 
-NOTES = notes(
-    ("c78ced3", "other work ran beside it: compare effective draws within a table", "bias_table")
-)
+NOTES = notes(("c78ced3", "other work ran beside it: compare effective draws within a table"))
 
 ANSWER = """
 The auxiliary-variable step from minibatches, `AuxiliaryGibbs` (`sampler="minibatch"`), is within

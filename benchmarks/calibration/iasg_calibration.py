@@ -158,7 +158,7 @@ def compare(draws, predicted, exact) -> dict:
     return row
 
 
-NOTES = notes(("55e7bda", SECONDS, "iasg_calibration"))
+NOTES = notes(("55e7bda", SECONDS))
 
 ANSWER = """
 With `calibration="top-up"`, which adds the noise that gradients lack, on three of five regressions:

@@ -156,9 +156,7 @@ def calibration(density, sampler, options):
     }
 
 
-NOTES = notes(
-    ("37127ed", "the fit of then, without moves of whole factors", "ormachine_calibration")
-)
+NOTES = notes(("37127ed", "the fit of then, without moves of whole factors"))
 
 ANSWER = """
 Yes: 95 % intervals of the dispersion hold the truth in 96.4 ± 0.8 % of 500 matrices drawn from the

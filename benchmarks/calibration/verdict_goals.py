@@ -61,8 +61,7 @@ def one(options) -> dict:
 
 
 NOTES = notes(
-    ("70c3078f", "rows of this commit ran with its change on earlier work: `code` has the hashes",
-     "verdict_goals"),
+    ("70c3078f", "rows of this commit ran with its change on earlier work: `code` has the hashes"),
 )  # fmt: skip
 
 ANSWER = """

@@ -346,9 +346,11 @@ def place(work: Path, name: str, fit: str = ".json") -> Path:
 
 
 NOTES = notes(
-    ("70c3078f", "13 of 56 cases, fitted at 6ffd5b3d and 064a79b3 on a core of sixteen; "
-     "judged with the change of this commit on earlier work: `code` has the hashes",
-     "verdict_trial"),
+    (
+        "70c3078f",
+        "13 of 56 cases, fitted at 6ffd5b3d and 064a79b3 on a core of sixteen; judged with the "
+        "change of this commit on earlier work: `code` has the hashes",
+    ),
 )  # fmt: skip
 
 ANSWER = """

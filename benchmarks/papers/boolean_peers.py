@@ -275,7 +275,7 @@ PARTS = {"products": products, "flips": flips, "movielens": movielens, "sweeps":
 NOTES = notes(
     ("90cd395", SECONDS, "boolean_peers_movielens boolean_peers_flips boolean_peers_products"),
     ("90cd395", "other work ran beside it, on the same core", "boolean_peers_sweeps"),
-)
+)  # fmt: skip
 
 ANSWER = """
 Layers gain nothing clear on MovieLens, where 0.1 to 1.2 per cent are published, and lose at 50 %

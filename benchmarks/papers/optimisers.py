@@ -226,7 +226,7 @@ def _share(cells: dict, flag: str) -> str:
     return f"{sum(cell[flag] for cell in cells.values())} of {len(cells)}"
 
 
-NOTES = notes(("fa4df0e", "one thread, on a shared machine", "optimisers"))
+NOTES = notes(("fa4df0e", "one thread, on a shared machine"))
 
 ANSWER = """
 The polish is within 2 % of the best published number of wrong entries on 24 of 24 matrices and

@@ -295,20 +295,18 @@ NOTES = notes(
     (
         "343f20f",
         "several commands on one folder, which held these runs; other work ran beside them",
-        "thesis_tables_seeds",
     ),
     (
         "de461f5",
-        "several commands on one folder, which held these runs; some were stopped for a "
-        "while: their seconds say nothing",
-        "thesis_runs_table_3_2",
+        "several commands on one folder, which held these runs; some were stopped for a while: "
+        "their seconds say nothing",
     ),
     (
         "a0cd576",
         "several commands on one folder, which held these runs; other work ran beside them",
         "thesis_runs",
     ),
-)
+)  # fmt: skip
 
 ANSWER = """
 In what they say, not in their figures: from the optimum the truth is kept on the clean matrix in

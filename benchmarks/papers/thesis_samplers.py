@@ -141,9 +141,7 @@ def study(seconds: float):
                     yield about | {"start": start, "sampler": sampler} | row
 
 
-NOTES = notes(
-    ("a0cd576", "other work ran beside it: draws are fewer than on a free core", "thesis_samplers")
-)
+NOTES = notes(("a0cd576", "other work ran beside it: draws are fewer than on a free core"))
 
 ANSWER = """
 Nothing of the tiles. With the precision fixed at 1, as in the thesis, the exact sampler gets all

@@ -147,13 +147,9 @@ def one_part(part: str, options) -> dict:
 
 
 NOTES = notes(
-    ("39a4c79", "other work ran beside it: compare processor seconds", "peers_binary"),
-    (
-        "53b50b0",
-        "other work ran beside it: compare processor seconds",
-        "peers_ratings peers_recall peers_regression",
-    ),
-)
+    ("39a4c79", "other work ran beside it: compare processor seconds"),
+    ("53b50b0", "other work ran beside it: compare processor seconds"),
+)  # fmt: skip
 
 ANSWER = """
 On one core, each method in a process of its own; the binary matrices and the rest are two runs.

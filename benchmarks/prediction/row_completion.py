@@ -233,7 +233,7 @@ def written(sets: dict, options) -> Path:
     return write_record("row_completion", figures, options.output)
 
 
-NOTES = notes(("55e7bda", SECONDS, "row_completion"))
+NOTES = notes(("55e7bda", SECONDS))
 
 ANSWER = """
 In 11 of 20 cells, yes: the target was half of them. Four density benchmarks with their published

@@ -50,9 +50,9 @@ def one_rank(rank: int, options) -> dict:
 
 
 NOTES = notes(
-    ("e5683f1", "other work ran beside ranks 5 to 7: their seconds are upper bounds", "evidence"),
-    ("d892af5", "one core, and shared: seconds are upper bounds", "evidence_1024_particles"),
-)
+    ("e5683f1", "other work ran beside ranks 5 to 7: their seconds are upper bounds"),
+    ("d892af5", "one core, and shared: seconds are upper bounds"),
+)  # fmt: skip
 
 ANSWER = """
 Rank 8 is the likeliest of ranks 2 to 8, with a probability of 0.976 ± 0.013 under a uniform prior

@@ -158,7 +158,7 @@ def one_matrix(seed: int, options) -> dict:
     }
 
 
-NOTES = notes(("6b3958c", "the machine was shared: compare processor seconds", "nested"))
+NOTES = notes(("6b3958c", "the machine was shared: compare processor seconds"))
 
 ANSWER = """
 All eight exclusive components are found and 10 of 12 overlapping ones, on both matrices, by chains

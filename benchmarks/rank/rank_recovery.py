@@ -300,11 +300,10 @@ STUDIES = {
 
 
 NOTES = notes(
-    ("7ed84f2", SECONDS, "rank_recovery_tiles"),
-    ("9db28bd", SECONDS, "rank_recovery_grid"),
-    ("5aad51d", "light work ran beside it: seconds are upper bounds", "rank_recovery_real"),
-    ("fe8dc27", "light work ran beside it: seconds are upper bounds", "rank_recovery_shipped"),
-)
+    ("7ed84f2", SECONDS), ("9db28bd", SECONDS),
+    ("5aad51d", "light work ran beside it: seconds are upper bounds"),
+    ("fe8dc27", "light work ran beside it: seconds are upper bounds"),
+)  # fmt: skip
 
 ANSWER = """
 Of random products, yes: on the grid of Rukat and Yau (2019), 200 x 500 with up to 20 % of the

@@ -207,10 +207,10 @@ MODELS = {
 
 
 NOTES = notes(
-    ("7477f82", "other work ran beside it: compare the fastest rounds", "mesh_pmf"),
-    ("c9f788c", "much other work ran beside it: read the bytes, not the times", "mesh_iasg"),
-    ("1789783", "much other work ran beside it: read the bytes, not the times", "mesh_relaxed"),
-)
+    ("7477f82", "other work ran beside it: compare the fastest rounds"),
+    ("c9f788c", "much other work ran beside it: read the bytes, not the times"),
+    ("1789783", "much other work ran beside it: read the bytes, not the times"),
+)  # fmt: skip
 
 ANSWER = """
 Yes, on two devices, the two cores of a CPU: a Boolean chain is 1.79 times as fast as on one core, a

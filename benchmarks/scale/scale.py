@@ -87,7 +87,7 @@ def wrong_entries(made, fit) -> int:
     return wrong
 
 
-NOTES = notes(("7d82477", SECONDS, "scale"))
+NOTES = notes(("7d82477", SECONDS))
 
 ANSWER = """
 1.3 million rows by 20,000 columns, on two cores and in 8.0 GB (10 were asked), with no other matrix

@@ -106,7 +106,7 @@ def one_run(model: str, name: str, way: str, seed: int) -> dict:
     }
 
 
-NOTES = notes(("b389418", "other work ran beside it: compare processor seconds", "sparse_memory"))
+NOTES = notes(("b389418", "other work ran beside it: compare processor seconds"))
 
 ANSWER = """
 Of 20,000 x 5,000 entries, of which 1 % are stored, the relaxed model takes 0.61 GB sparse and 2.96

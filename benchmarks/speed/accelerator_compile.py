@@ -225,7 +225,7 @@ def compiled(step, shapes, devices) -> dict:
     }
 
 
-NOTES = notes(("85cf174", "one core, with other work beside it", "accelerator_compile"))
+NOTES = notes(("85cf174", "one core, with other work beside it"))
 
 ANSWER = """
 Yes, all nine steps that were tried, for an H200 and a TPU v5e, on a machine that has neither.

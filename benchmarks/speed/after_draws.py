@@ -124,7 +124,7 @@ def run_step(shape: str, step: str) -> dict:
     }
 
 
-NOTES = notes(("fd25565", "run with OPENBLAS_NUM_THREADS=1", "after_draws"))
+NOTES = notes(("fd25565", "run with OPENBLAS_NUM_THREADS=1"))
 
 ANSWER = """
 Every step takes less memory than 16 times the packed draws; a file of draws is written a few at a

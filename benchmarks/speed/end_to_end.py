@@ -123,7 +123,7 @@ def found_in(output: Path, usage, basis) -> dict:
     }
 
 
-NOTES = notes(("fd25565", SECONDS, "end_to_end"))
+NOTES = notes(("fd25565", SECONDS))
 
 ANSWER = """
 181 s from a compressed `.npz` of 100,000 x 2,000 entries to the report, at rank 20 on two cores,

@@ -141,13 +141,9 @@ def numpyro_log_joint(model, data, position):
 
 
 NOTES = notes(
-    (
-        "639dbaf",
-        "before blocks followed the device; its part on NUTS, of five draws, is left out",
-        "gibbs_speed_h200",
-    ),
-    ("8ba5244", "on one core, with another measurement on the other", "gibbs_speed"),
-)
+    ("639dbaf", "before blocks followed the device; its part on NUTS, of five draws, is left out"),
+    ("8ba5244", "on one core, with another measurement on the other"),
+)  # fmt: skip
 
 ANSWER = """
 1.9 ms at 512 x 512 and rank 30, which is 3.26 times its bare matrix products. At 128 x 128 it gives

@@ -88,9 +88,9 @@ def measure(functions: dict, rounds: int, steps: int) -> dict:
 
 
 NOTES = notes(
-    ("639dbaf", "before blocks followed the device", "iasg_speed_h200"),
-    ("8ba5244", "on one core, with another measurement on the other", "iasg_speed"),
-)
+    ("639dbaf", "before blocks followed the device"),
+    ("8ba5244", "on one core, with another measurement on the other"),
+)  # fmt: skip
 
 ANSWER = """
 1.03 to 1.44 times its bare matrix products as published, on one core (1.5 was asked). The default

@@ -115,7 +115,7 @@ def steps_timed(rows: int, columns: int, sampler: str, steps: int) -> dict:
     return {"processor seconds a step": round(seconds, 4), "megabytes": round(memory)}
 
 
-NOTES = notes(("b1ae58e", "the machine was shared: compare processor seconds", "logistic_defaults"))
+NOTES = notes(("b1ae58e", "the machine was shared: compare processor seconds"))
 
 ANSWER = """
 All entries, up to 10^8: they reach better bounds and a better recall in less processor time. This

@@ -260,12 +260,8 @@ def against_nuts(x, y, rows: int) -> dict:
 
 
 NOTES = notes(
-    (
-        "506039b",
-        "other work ran beside it: compare processor seconds; all start at the mode",
-        "minibatch_regression",
-    )
-)
+    ("506039b", "other work ran beside it: compare processor seconds; all start at the mode"),
+)  # fmt: skip
 
 ANSWER = """
 After 2.5 processor seconds, start included, with `SGLD(step_size=2.0, num_steps=2)`: means and

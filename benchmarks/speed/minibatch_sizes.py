@@ -90,11 +90,10 @@ def size_row(size: int, options) -> dict:
 NOTES = notes(
     (
         "2d06297",
-        "before all data were taken where the estimated residual is noisy; other work ran "
-        "beside it",
-        "minibatch_sizes",
-    )
-)
+        "before all data were taken where the estimated residual is noisy; other work ran beside "
+        "it",
+    ),
+)  # fmt: skip
 
 ANSWER = """
 Between 4,096 x 4,096 and 8,192 x 8,192 entries, at rank 30: an effective draw of `AuxiliaryGibbs`

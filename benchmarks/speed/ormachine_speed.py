@@ -144,7 +144,7 @@ def measure(name: str, rounds: int, updates) -> dict:
     }
 
 
-NOTES = notes(("639dbaf", "before blocks followed the device", "ormachine_speed_h200"))
+NOTES = notes(("639dbaf", "before blocks followed the device"))
 
 ANSWER = """
 85 ms at 100,000 x 1,000 and rank 20; the target was 250 ms. A sweep draws every bit of both
