@@ -235,13 +235,11 @@ are apart are reached behind soft walls only. This repeats the study of Masood, 
 | Gibbs with moves | 9.84 | 0.101 | 9.98 | 44.91 |
 | Gibbs behind walls | 105 | 0.856 | | |
 
-IAT is the integrated autocorrelation time. The noise decides between the two solutions. After
-10,000 draws of warm-up the first has a share of 0 to 0.010 of the draws behind walls, whether a
-chain started there (0.002 to 0.007) or at the other (0 to 0.010), and one of ten repetitions does
-not meet it. Without a warm-up, as in the paper, chains that start at it still show their start:
-0.021 to 0.031, where the others have 0 to 0.007. Without noise both solutions have one half by
-symmetry, and chains behind walls give 0.393 to 0.568 from either start. The paper does not state
-its noise.
+IAT is the integrated autocorrelation time. The noise decides between the two solutions: after
+10,000 draws of warm-up the first has a share of 0 to 0.010 of the draws behind walls, from either
+start. Without a warm-up, as in the paper, chains that start at it still show their start: 0.021 to
+0.031, where the others have 0 to 0.007. Without noise both have one half by symmetry, and chains
+behind walls give 0.393 to 0.568. The paper does not state its noise.
 
 The large sets (500 x 50) are at the paper's full protocol too, ten repetitions of 10,000 draws:
 
@@ -254,19 +252,14 @@ The large sets (500 x 50) are at the paper's full protocol too, ten repetitions 
 | Random Restarts (filtered) | | 3.54 (2.46) | 4.59 (4.29) | | 13.83 (11.98) |
 
 * The paper's embedding does not keep the number of solutions: where it counts one, moves reach
-  factors 9 degrees apart at the likelihood of Gibbs. On the line they find a log likelihood of
-  -12,344, above the -12,419 of Gibbs and HMC, which may not have arrived.
-* With moves alone no chain passes between the two solutions. Behind 20 soft walls, in 10,000 draws
-  without a warm-up, the three chains that start at the first pass to the second and back 112 to 132
-  times each, among the 1,000 draws that are compared. The chain that starts at the second stays
-  there.
-* These chains have not arrived: the first solution has 0.59 to 0.78 of the draws of the three.
-  After a warm-up of 5,000 draws it has 0.15 to 0.38, and nothing in the three chains that start at
-  the second. So the second seems to have by far the larger weight, and the first keeps its chains
-  for longer than the paper's 10,000 draws.
+  factors 9 degrees apart at the likelihood of Gibbs.
+* With moves alone no chain passes between the two solutions. Behind 20 soft walls, without a
+  warm-up, the three chains that start at the first pass to the second and back 112 to 132 times
+  each, and the one that starts at the second stays there. These chains have not arrived: the first
+  solution has 0.59 to 0.78 of the draws of the three, after a warm-up of 5,000 draws 0.15 to 0.38,
+  and nothing in chains that start at the second.
 * Restarts that stop at a relative projected gradient of 0.005 pass no filter on the large sets. At
-  0.0003, 117 to 222 of 1,000 pass. The paper does not say where its own stop; of the set with two
-  solutions 5 to 309 of its 10,000 pass.
+  0.0003, 117 to 222 of 1,000 pass. The paper does not say where its own stop.
 """
 
 _COVERAGE = {

@@ -292,10 +292,9 @@ An effective draw of `AuxiliaryGibbs` with batch 64 costs 2.9 times one of Gibbs
 of 174.3). For larger matrices it [costs less](#from-which-size-on-are-minibatches-cheaper).
 
 No smaller step, top-up or control variate makes clamping right. Reflection gets better as the step
-shrinks, 0.80 at h = 0.4 and 0.20 at 0.1. At h = 0.4 chains can leave the mode for good: on the
-smaller matrices their means are 3.9 and 3.2 standard deviations off. The logit mixes slowly, and
-its small figures are what is left after a large Monte Carlo variance is subtracted. Other runs used
-the cores: compare effective draws a second within a table.
+shrinks, 0.80 at h = 0.4 and 0.20 at 0.1; at h = 0.4 chains can leave the mode for good. The logit
+mixes slowly, and its small figures are what is left after a large Monte Carlo variance is
+subtracted.
 
 This answers the first question of Gonsior (2019), whether IASG has an optimal preconditioner for
 functions that are locally Lipschitz: not one that bounds leave right. Of a block the relaxed

@@ -231,9 +231,9 @@ NOTES = notes(("fa4df0e", "one thread, on a shared machine"))
 ANSWER = """
 The polish is within 2 % of the best published number of wrong entries on 24 of 24 matrices and
 ranks of Kovacs, Gunluk and Hauser (2021), and below it on 15. It has at most the errors of
-OptiBlock* (Avellaneda and Villemaire 2022) on 20 of 21, but most methods compared there may not
-cover a zero, and the polish may. For 9 of these 21 the columns of the matrix are inferred, and it
-may not be the authors'; on the other 12 it is 11 of 12. Each polish had 20 s on one core.
+OptiBlock* (Avellaneda and Villemaire 2022) on 20 of 21, of which we had to infer the columns of 9;
+most methods compared there may not cover a zero, and the polish may. Each polish had 20 s on one
+core.
 
 | matrix, rank | polish | best known |
 | --- | --- | --- |
@@ -265,9 +265,8 @@ most); the others are given it. Wrong entries beside the noise-free matrix, and 
 
 The Boolean posterior has the true number on all eight, and the fewest wrong entries on each. The
 relaxed one has hardly any factor on the noisy 8 x 8 tiles, and its verdict is not to rely on any of
-the eight fits: chains do not agree within the time. PanPal's zeros are a failure of the search, and
-not of its objective: on clean 8 x 8 tiles it stops at the empty tiling, from eight random starts.
-On noisy ones it keeps one and two tiles. [Why](#why-does-panpal-find-no-tile-of-8-x-8)
+the eight fits. PanPal stops at the empty tiling on clean 8 x 8 tiles, from eight random starts, a
+failure of the search and not of its objective. [Why](#why-does-panpal-find-no-tile-of-8-x-8)
 """  # noqa: E501
 
 

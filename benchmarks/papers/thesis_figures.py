@@ -281,17 +281,15 @@ Ten times as many draws bring chains from both starts nearer to each other: thos
 start have fewer wrong entries in every row, and those from the optimum of the noisy matrix more. So
 60,000 draws show the start.
 
-* At rank 20 ten of the thirty tiles, 640 entries, cannot be had. From the optimum, clean, the best
-  is 640, with the Laplace prior and batch 250 or 512; all runs from there have 640 to 840 wrong
-  entries at the best threshold, noisy 693 to 913. From a random start they have 702 to 1,920, which
-  is everything. After 600,000 draws with the Laplace prior and batch 512 it is 640 from a random
-  start too, which was 733.
+* At rank 20 ten of the thirty tiles, 640 entries, cannot be had. From the optimum, clean, runs have
+  640 to 840 wrong entries at the best threshold, and from a random start 702 to 1,920, which is
+  everything.
 * At rank 40, clean, seven of the nine runs from the optimum come to no wrong entry at the best
-  threshold, and the others to 7 and 34. From a random start they have 12 to 1,920. Noisy, it is 0
-  to 253 from the optimum, and 445 to 1,920 from a random start.
-* With the Beta prior chains end in a corner and stay: at the optimum, where they start there, with
-  no wrong entry and standard deviations below 0.0001. From a random start they end elsewhere, with
-  1,920 wrong entries or more. The thesis left this prior out of its tables.
+  threshold. From a random start they have 12 to 1,920. Noisy, it is 0 to 253 from the optimum, and
+  445 to 1,920 from a random start.
+* With the Beta prior, which the thesis left out of its tables, chains end in a corner and stay: at
+  the optimum, where they start there, and elsewhere from a random start, with 1,920 wrong entries
+  or more.
 * From the optimum the density falls at batch 75 and rank 20 or 30 with the Laplace prior, and on
   the clean matrix with the Normal one, as in the thesis. With the Beta prior it stays. In all other
   rows it rises, where the thesis sees it drop.

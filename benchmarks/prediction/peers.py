@@ -179,10 +179,8 @@ of the hidden entries, higher is better; the product has five factors and flips 
 
 The Boolean model with its rank found is as good as the best peer on the zoo and on random products,
 and `probit` is best on the votes. The given ranks, 4, 4 and 5, are too low for the Boolean model on
-the zoo and the votes. nbmf-mm, scikit-learn and nimfa take at most about a second with tuning, and
-NumPyro's samplers, which were not tuned, 13 to 41. Fits of a given number of draws are not all
-reliable by their verdicts. The variational logistic model counts too few factors when it is to find
-the rank.
+the zoo and the votes. The variational logistic model counts too few factors when it is to find the
+rank.
 
 Held-out ratings, the first fold of MovieLens 100K:
 
@@ -196,7 +194,7 @@ Held-out ratings, the first fold of MovieLens 100K:
 | cmfrec 3.5 | 0.9308 | -1.3474 | 90.0 % | 3.3 | 191 |
 
 The Bayesian programs say the same. This library needs more time than myFM, and more memory than
-all: compilation is a large part of both in runs as short as these.
+all: compilation is a large part of both.
 
 Zeros that become ones, on a synthetic matrix, recall at 10: 0.4325 with bmfjax (5.6 s, compilation
 included), 0.3690 and 0.3550 with implicit, tuned (0.2 and 0.6 s).

@@ -309,25 +309,15 @@ ANSWER = """
 Of random products, yes: on the grid of Rukat and Yau (2019), 200 x 500 with up to 20 % of the
 entries flipped, the most probable number is the true one in 78 of 81 fits, and one too many in the
 other three. The target was 70; the authors' program finds 64 and boolmf 54, by the table of the
-repository siddC/boolmf. No fit took more than 53 s (120 asked), with other work beside it. On 20
-matrices of tiles, 512 x 512 with clean noise and of rank 5 to 30, it is the true one in all, in at
-most 74 s. These fits had two chains, and at most 20 and 40 factors. Where the evidence of every
-rank can be computed by sequential Monte Carlo, with standard errors of 0.05 to 0.19 in its
-logarithm, the probabilities of the fit are those by the evidence within that error: on a noisy 24 x
-14 product they differ by at most 0.008, on the 18 women and 14 events of Davis by at most 0.022. On
-matrices whose exact Boolean rank is known the most probable number is that rank on one of three.
-
-| factors | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |
-| product, from the evidence | 0.177 | 0.607 | 0.178 | 0.034 | 0.003 | | | |
-| product, from the fit | 0.185 | 0.608 | 0.176 | 0.029 | 0.003 | | | |
-| Davis, from the evidence | 0.000 | 0.011 | 0.352 | 0.388 | 0.190 | 0.049 | 0.010 | 0.001 |
-| Davis, from the fit | 0.001 | 0.009 | 0.374 | 0.390 | 0.172 | 0.045 | 0.008 | 0.001 |
+repository siddC/boolmf. On 20 matrices of tiles, 512 x 512 with clean noise and of rank 5 to 30, it
+is the true one in all. No fit took more than 53 and 74 s. The probabilities are those by the
+evidence of every rank, from sequential Monte Carlo: on a noisy 24 x 14 product they differ by at
+most 0.008, on the 18 women and 14 events of Davis by at most 0.022. On matrices whose exact Boolean
+rank is known the most probable number is that rank on one of three.
 
 The exact Boolean rank is not the rank of the posterior: a factor that explains fewer entries than
-its own prior costs is not worth having. With densities and flip rate integrated out and at most 30
-factors allowed, the log joint density of each matrix is far higher for fewer factors that get a few
-entries wrong than for the exact ones:
+its own prior costs is not worth having. The log joint density of each matrix, with densities and
+flip rate integrated out, is far higher for fewer factors that get a few entries wrong:
 
 | matrix | factors, exact | log joint | factors of the highest draw | its wrong entries | log joint | most probable number | R-hat of the number |
 | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -335,11 +325,10 @@ entries wrong than for the exact ones:
 | domino | 20 | -1,336 | 14 | 12 | -1,034 | 14 (0.998) | 1.005 |
 | firewall2 | 10 | -2,503 | 8 | 4 | -1,407 | 8 (0.70) | 1.939 |
 
-The highest draw is one solution, and the probability of a number counts all of them: of healthcare
-those with 14 factors are many. So the targets of 20 factors for domino and 10 for firewall2 are
-missed. On domino four chains agree on 14. On firewall2 they do not agree after 120 s of sampling.
-Of healthcare the number is found, and not fourteen factors to trust: four chains share 10, three
-more are empty when rounded, and the verdict is not to rely on it.
+The highest draw is one solution, and the probability of a number counts all of them. So the targets
+of 20 factors for domino and 10 for firewall2 are missed. On domino four chains agree on 14; on
+firewall2 they do not agree after 120 s of sampling. Of healthcare the number is found, and not
+fourteen factors to trust: four chains share 10.
 
 `bmfjax fit NAME --rank auto --max-time 90 --tiles FILE` ends within three minutes on every shipped
 matrix, with P(rank) and the trust in every tile in its report. The chains agree on few of them:
@@ -354,13 +343,8 @@ matrix, with P(rank) and the trust in every tile in its report. The chains agree
 | calculator digits | 7 | 10 | 0.987 | 1.001 | 1.001 | 9 |
 | calculator digits, noisy | 7 | 20 | 0.573 | 1.885 | 1.885 | 120 |
 
-A fit starts with at most 20 factors, or as many as the smaller side of the matrix has lines, and
-again with twice as many where all of them are there: so the mushrooms and the paintings. Of the
-mushrooms all 40 are there too when the time is up, and the verdict says that there may be more.
-Without `--max-time` a fit whose chains do not agree takes ten minutes.
-
-The digits have seven segments, so that 7 is their known number of factors: it is found on the clean
-ones, by chains that agree. The fits of Davis and of the clean digits are reliable. The verdicts of
+A fit starts with at most 20 factors, and again with twice as many where all of them are there. The
+fits of Davis and of the clean digits, whose seven segments are found, are reliable. The verdicts of
 the others say that they are not.
 
 Probabilities of the number of factors are calibrated, on small matrices: of 200 matrices of 20 x 16
