@@ -4,6 +4,7 @@ import fnmatch
 import inspect
 import math
 import re
+import statistics
 import sys
 from collections.abc import Callable, Iterable
 from decimal import ROUND_HALF_UP, Decimal
@@ -107,10 +108,10 @@ def named(cases: dict, *names: str) -> list[dict]:
 def shown(rows: Iterable[dict], columns: dict) -> str:
     """Write a Markdown table of rows; `columns` are {heading: what stands below it}.
 
-    That is a function of the row, or a text: the keys on the way to a value, which ``/`` parts;
-    ``?`` where it may lack; ``* factor``; and the digits of a number, of a share in per cent after
-    ``%``, of a mean and its standard error after ``±``, and of each number of a list after ``;``.
-    Nothing stands for the heading itself.
+    That is a function of the row, or a text: the keys on the way to a value, which ``/`` parts (a
+    dot is the row); ``?`` where it may lack; ``* factor``; and the digits of a number, of a share
+    in per cent after ``%``, of a mean and its standard error after ``±``, and of each number of a
+    list after ``;``. Nothing stands for the heading itself.
     """
     rows = [[_shown(row, how or title) for title, how in columns.items()] for row in rows]
     return table(columns, rows)
@@ -121,7 +122,7 @@ def _shown(row: dict, how):
         return how(row)
     found = _COLUMN.fullmatch(how)
     value = row
-    for key in found["way"].split("/"):
+    for key in filter(".".__ne__, found["way"].split("/")):
         value = (value or {}).get(key) if found["lacks"] else value[key]
     if value is None or found["n"] is None:
         return value
@@ -159,6 +160,16 @@ def with_error(value, error, digits: int) -> str:
     if value is None or error is None:
         return number(value, digits)
     return f"{number(value, digits)} ± {number(error, digits)}"
+
+
+def mean_and_error(values, digits: int) -> dict:
+    """Return the mean of values and its standard error, which a single one does not have."""
+    values = [float(value) for value in values]
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
+    return {
+        "mean": round(statistics.fmean(values), digits),
+        "standard_error": None if error is None else round(error, digits),
+    }
 
 
 def percent(share, digits: int = 1) -> str:

@@ -208,6 +208,12 @@ def test_tables_say_what_fits_say_of_themselves():
     (scores,) = panel_page.score_tables(sets)
     assert "| features, signed | **-0.100** † |" in scores
     assert "| features, positive | -0.300 |" in scores
+    large = {"not_run": "over 10,000 entries, and its rank must be tried"}
+    both = sets | {"words": {}, "roles": {"hamming": cell(-0.4)}}
+    both["zoo"] = both["zoo"] | {"hamming": large}
+    (scores_of_both,) = panel_page.score_tables(both)
+    assert "| hamming | does not apply | **-0.400** |" in scores_of_both
+    assert "| latent classes, tuned | -0.200 |  |" in scores_of_both
     reasons = list(panel_page.absent(sets))
     assert "* nbmf_mm is not installed: nbmf-mm (zoo)" in reasons
     assert any(line.startswith("* not reached: column means (all)") for line in reasons)

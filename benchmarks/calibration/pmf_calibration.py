@@ -24,8 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.cell_moments import cell_fits
 from benchmarks.device import command_line
-from benchmarks.form import Records, figures, named, number, page, shown, with_error
-from benchmarks.prediction.movielens import summary
+from benchmarks.form import Records, figures, mean_and_error, named, number, page, shown
 from benchmarks.record import write_record
 
 
@@ -81,10 +80,6 @@ cover 89.6 %, and these draws are not quite independent.
 """
 
 
-def _share(row: dict) -> str:
-    return with_error(row["mean"], row["standard_error"], 2)
-
-
 @page(__doc__)
 def tables(records: Records):
     found = figures(records, "pmf_calibration")
@@ -99,10 +94,7 @@ def tables(records: Records):
     )
     yield shown(
         named(found.get("covered_percent", {}), "intervals of"),
-        {
-            "intervals of": "",
-            "covered, %": lambda row: with_error(row["mean"], row["standard_error"], 2),
-        },
+        {"intervals of": "", "covered, %": ". ±2"},
     )
 
 
@@ -126,7 +118,7 @@ def main() -> None:
     figures = {
         **{n: getattr(options, n) for n in ("rows", "columns", "rank", "observed", "repeats")},
         "warmup": WARMUP, "kept": KEPT, "thin": THIN, "level_percent": 90,
-        "covered_percent": {n: summary(c) for n, c in covered.items()},
+        "covered_percent": {n: mean_and_error(c, 4) for n, c in covered.items()},
     }  # fmt: skip
     print(figures["covered_percent"])
     print(write_record("pmf_calibration", figures, options.output))

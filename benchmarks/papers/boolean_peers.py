@@ -47,11 +47,21 @@ from bmfjax.kernels.variants.deep import (
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import SECONDS, Records, named, notes, page, percent, shown, table, with_error
+from benchmarks.form import (
+    SECONDS,
+    Records,
+    mean_and_error,
+    named,
+    notes,
+    page,
+    percent,
+    shown,
+    table,
+    with_error,
+)
 from benchmarks.papers.boolean_runs import Schedule, program, sampler
 from benchmarks.papers.message_passing import message_passing
-from benchmarks.prediction.movielens import read_ratings, scores, split, summary
-from benchmarks.prediction.ormachine_completion import described
+from benchmarks.prediction.movielens import read_ratings, scores, split
 from benchmarks.record import write_record
 
 SIZE, RANK, DENSITY = 1000, 5, 0.5
@@ -120,9 +130,9 @@ def of_products(options, methods, share: float, flip: float, hidden: bool) -> di
     rows = {}
     for name, each in found.items():
         wrong, seconds = zip(*each, strict=True)
-        rows[name] = described(wrong) | {"of_matrices": [round(w, 6) for w in wrong]}
+        rows[name] = mean_and_error(wrong, 6) | {"of_matrices": [round(w, 6) for w in wrong]}
         ours = [w for w, _ in found["OrMachine"]]
-        rows[name]["more_than_the_ormachine"] = described(np.subtract(wrong, ours))
+        rows[name]["more_than_the_ormachine"] = mean_and_error(np.subtract(wrong, ours), 6)
         if name != PROGRAM:  # its processor seconds are another process's
             rows[name]["processor_seconds"] = round(float(np.median(seconds)), 2)
     print(share, flip, {n: r["mean"] for n, r in rows.items()}, flush=True)
@@ -209,10 +219,12 @@ def of_ratings(options, user, item, x, percent: float) -> dict:
             hit = (usage[user[rest]] & basis[item[rest]]).any(1)
             right = 100 * float(np.mean(hit == (x[rest] > 0)))
             found.setdefault(f"message passing, rank {rank}", []).append({"percent_right": right})
-    table = {n: {s: summary([one[s] for one in v]) for s in v[0]} for n, v in found.items()}
+    table = {
+        n: {s: mean_and_error([one[s] for one in v], 4) for s in v[0]} for n, v in found.items()
+    }
     one, two = (found[name_of(ranks)] for ranks in LAYERS)
     table["layers, less one layer"] = {
-        s: summary([b[s] - a[s] for a, b in zip(one, two, strict=True)]) for s in one[0]
+        s: mean_and_error([b[s] - a[s] for a, b in zip(one, two, strict=True)], 4) for s in one[0]
     }
     print(percent, {n: r["percent_right"] for n, r in table.items()}, flush=True)
     return table
@@ -349,7 +361,7 @@ def tables(records: Records):
             yield shown(
                 named(cases, "share", "method"),
                 {f"{what}, %": lambda row: percent(float(row["share"]), 0), "method": "",
-                 "share wrong": lambda row: with_error(row["mean"], row["standard_error"], 6),
+                 "share wrong": ". ±6",
                  "more than the OrMachine": "more_than_the_ormachine ±6",
                  "of the matrices": "of_matrices ;5", "processor seconds": "processor_seconds? 1"},
             )  # fmt: skip

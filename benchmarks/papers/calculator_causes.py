@@ -37,7 +37,7 @@ from bmfjax.kernels.variants.deep import DeepDensity, deep_data, deep_ormachine,
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line, some
-from benchmarks.form import Records, figures, page, settings_of, table, with_error
+from benchmarks.form import Records, figures, mean_and_error, page, settings_of, table, with_error
 from benchmarks.papers import calculator_digits as digits
 from benchmarks.record import write_record
 
@@ -169,7 +169,7 @@ def measure(case: Case, options) -> dict:
         "one chain": (product[:, 0] > 0.5) != truth,
         "product of means": (of_means[:, 0] > 0.5) != truth,
     } | {f"known {n}": np.stack([f[n] for f in floors]) for n in ("segments", "digits")}
-    return {n: digits.summary(w.mean((1, 2))) for n, w in wrong.items()} | {
+    return {n: mean_and_error(100.0 * w.mean((1, 2)), 3) for n, w in wrong.items()} | {
         "masks_at_most_published": int((wrong["wrong"].mean((1, 2)) <= 0.004).sum()),
         "processor_seconds": spent,
     }

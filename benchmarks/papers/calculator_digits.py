@@ -51,7 +51,16 @@ from bmfjax.kernels.variants.deep import (
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import Records, figures, number, page, settings_of, table, with_error
+from benchmarks.form import (
+    Records,
+    figures,
+    mean_and_error,
+    number,
+    page,
+    settings_of,
+    table,
+    with_error,
+)
 from benchmarks.record import RESULTS, write_record
 
 #: Segments from the top clockwise, and the middle one last.
@@ -297,18 +306,14 @@ def _most_probable_rows(candidates, log_prior, values, flip_rate=0.01):
     return weight @ candidates > 0.5 * weight.sum(1, keepdims=True)
 
 
-def summary(shares) -> dict:
-    """Mean and standard error of percentages over seeds."""
-    shares = 100.0 * np.asarray(shares)
-    error = shares.std(ddof=1) / np.sqrt(len(shares))
-    return {"mean": round(float(shares.mean()), 3), "standard_error": round(float(error), 3)}
-
-
 def of_entries(wrong, values) -> dict:
     """Percentages (seed, rows, columns) of all entries, and of those that are missing."""
     missing = np.isnan(values)
     share = (wrong & missing).sum((1, 2)) / missing.sum((1, 2))
-    return {"all": summary(wrong.mean((1, 2))), "missing": summary(share)}
+    return {
+        "all": mean_and_error(100.0 * wrong.mean((1, 2)), 3),
+        "missing": mean_and_error(100.0 * np.asarray(share), 3),
+    }
 
 
 def depth_density(shape, ranks) -> DeepDensity:

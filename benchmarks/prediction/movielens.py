@@ -13,7 +13,6 @@ the licence forbids to hand it on, hence none is here.
 """
 
 import functools
-import math
 import sys
 import time
 from pathlib import Path
@@ -31,7 +30,7 @@ from bmfjax.kernels.variants.observed_entries import num_chunks, observed_entrie
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
-from benchmarks.form import Records, page, table, with_error
+from benchmarks.form import Records, mean_and_error, page, table, with_error
 from benchmarks.record import write_record
 
 PERCENT = (1, 5, 10, 20, 50, 95)
@@ -133,13 +132,6 @@ def scores(p, y) -> dict:
     }
 
 
-def summary(values) -> dict:
-    """Mean over the splits and its standard error."""
-    values = np.asarray(values, float)
-    error = round(float(values.std(ddof=1)) / len(values) ** 0.5, 4) if len(values) > 1 else None
-    return {"mean": round(float(values.mean()), 4), "standard_error": error}
-
-
 def model_list(ranks) -> dict:
     """Name: rank and whether with effects."""
     models = {"effects alone": (0, True)}
@@ -182,31 +174,16 @@ def one_share(user, item, x, percent, options) -> tuple[dict, dict]:
 def tabulate(found, ranks) -> dict:
     """Means and standard errors, and paired differences from effects alone."""
     table = {
-        name: {s: summary([one[s] for one in each]) for s in each[0]}
+        name: {s: mean_and_error([one[s] for one in each], 4) for s in each[0]}
         for name, each in found.items()
     }
     for rank in ranks:
         name = f"OrMachine with effects, rank {rank}"
         pairs = list(zip(found[name], found["effects alone"], strict=True))
         table[f"{name}, less effects alone"] = {
-            s: summary([a[s] - b[s] for a, b in pairs]) for s in pairs[0][0]
+            s: mean_and_error([a[s] - b[s] for a, b in pairs], 4) for s in pairs[0][0]
         }
     return table
-
-
-def show(title, tables) -> None:
-    """One row a model: percentage right, its standard error in brackets."""
-    print(f"\nMovieLens {title}: per cent right" + "".join(f"{p:>14g}" for p in tables))
-    for name in next(iter(tables.values())):
-        cells = (t[name]["percent_right"] for t in tables.values())
-        print(f"{name:55s}" + "".join(
-            f"{c['mean']:7.2f} ({c['standard_error'] or math.nan:.2f})" for c in cells
-        ))  # fmt: skip
-    for name in next(iter(tables.values())):
-        cells = (t[name] for t in tables.values())
-        print(f"{name:40s} log-loss/calib" + "".join(
-            f"{c['log_loss']['mean']:7.4f}/{c['calibration_error']['mean']:6.4f}" for c in cells
-        ))  # fmt: skip
 
 
 ANSWER = """
@@ -314,7 +291,6 @@ def main() -> None:
         }
         name = "movielens" if title == "100K" else f"movielens_{title.lower()}"
         path = write_record(name, figures, options.output)
-    show(title, ordered)
     print(path)
 
 

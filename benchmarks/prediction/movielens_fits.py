@@ -21,7 +21,8 @@ import bmfjax
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line, some
-from benchmarks.prediction.movielens import PERCENT, PUBLISHED, read_ratings, scores, split, summary
+from benchmarks.form import mean_and_error
+from benchmarks.prediction.movielens import PERCENT, PUBLISHED, read_ratings, scores, split
 from benchmarks.record import RESULTS, write_record
 
 #: The models, and the name of each in the tables.
@@ -56,7 +57,7 @@ def one_fit(model, user, item, x, percent, seed, max_cpu) -> dict:
 def summed(found: list[dict]) -> dict:
     """Return means over the splits, and the verdicts."""
     numbers = [name for name in found[0] if name != "verdict"]
-    table = {name: summary([one[name] for one in found]) for name in numbers}
+    table = {name: mean_and_error([one[name] for one in found], 4) for name in numbers}
     return table | {"verdicts": [one["verdict"] for one in found]}
 
 

@@ -40,6 +40,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.device import command_line, some
 from benchmarks.form import (
     Records,
+    mean_and_error,
     named,
     number,
     page,
@@ -199,16 +200,9 @@ def known_factor(size: int, share: float, seeds) -> np.ndarray:
     return np.array(found)
 
 
-def described(values) -> dict:
-    """Mean and standard error over matrices."""
-    deviation = float(np.std(values, ddof=min(1, len(values) - 1)))
-    error = deviation / math.sqrt(len(values))
-    return {"mean": round(float(np.mean(values)), 6), "standard_error": round(error, 6)}
-
-
 def compared(errors, share: float) -> dict:
     """Mean and standard error, beside the target."""
-    row = described(errors) | {
+    row = mean_and_error(errors, 6) | {
         "median": round(float(np.median(errors)), 6),
         "errors": [round(e, 6) for e in errors],
     }
@@ -219,14 +213,16 @@ def compared(errors, share: float) -> dict:
 
 def paired(errors, ours) -> dict:
     """Mean and standard error, and those of the difference from ours on the same matrices."""
-    return described(errors) | {"more_than_ours": described(np.subtract(errors, ours))}
+    return mean_and_error(errors, 6) | {
+        "more_than_ours": mean_and_error(np.subtract(errors, ours), 6)
+    }
 
 
 def luck(size: int, share: float, matrices: int) -> dict:
     """How the error varies from matrix to matrix, by the two exact errors added."""
     added = known_factor(size, share, range(matrices))[:, :, 1].sum(1)
     low, middle, high = np.quantile(added, (0.05, 0.5, 0.95))
-    row = described(added) | {
+    row = mean_and_error(added, 6) | {
         "matrices": matrices,
         "5, 50 and 95 %": [round(float(q), 6) for q in (low, middle, high)],
         "deviation": round(float(np.std(added, ddof=1)), 6),
@@ -242,8 +238,8 @@ def one_share(options, schedule: Schedule, share: float) -> dict:
     ours = of_all(Way(), schedule, size, share, repeats)
     known = known_factor(size, share, range(repeats))[:, :, 0].mean(1)
     row = compared(ours[Way().estimate], share if size == SIZE else math.nan) | {
-        "expected_by_the_posterior": described(ours["expected"]),
-        "one_factor_known": described(known),
+        "expected_by_the_posterior": mean_and_error(ours["expected"], 6),
+        "one_factor_known": mean_and_error(known, 6),
         "observed": round(float(np.mean(ours["observed"]))),
         "seconds": round(float(np.median(ours["seconds"])), 2),
     }

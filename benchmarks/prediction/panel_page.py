@@ -221,7 +221,9 @@ def mark(cell: dict) -> str:
 def _score(cells: dict, model: str) -> str:
     cell = cells.get(model, {})
     if "log_score" not in cell:
-        return "none" if "stopped" in cell else ""
+        return (
+            "none" if "stopped" in cell else "does not apply" * ("over" in cell.get("not_run", ""))
+        )
     best = max(other["log_score"] for other in scored(cells).values())
     text = number(cell["log_score"], 3)
     text = f"**{text}**" if cell["log_score"] == best else text
@@ -353,8 +355,9 @@ DAGGER = (
     'The best of a matrix is bold. † marks fits whose verdict is "Do not rely on this run": they '
     "may predict best all the same, but say themselves that they are not done. ‡ marks those of "
     "them whose time was up in the warm-up, or before, while they compiled: what is scored is a "
-    'start, and is left out of the means. "none": the fit ended without a result; what is empty '
-    "is told below."
+    'start, and is left out of the means. "none": the fit ended without a result; "does not '
+    'apply": the rank must be tried, and the matrix is too large for that; what is empty was not '
+    "reached. Why is told below."
 )
 COUNTED = (
     "Of all fits to ones and zeros but starts (‡): what the verdict says of predictions, and "
@@ -373,7 +376,7 @@ def tables(records: Records):
         yield RULE
         yield "Mean log probability of a hidden entry, in nats. " + DAGGER
         yield from score_tables(sets)
-        yield "Cells that are empty:"
+        yield "Cells without a score:"
         yield "\n".join(absent(sets))
         if any(sets.get(rated) for rated in RATED):
             yield "Ratings. The errors are in the unit of the publisher, intervals of 90 %."
@@ -557,7 +560,7 @@ def page_of(sets: dict) -> str:
         "## All scores",
         "Mean log probability of a hidden entry, in nats. " + DAGGER,
         *score_tables(sets),
-        "Cells that are empty:",
+        "Cells without a score:",
         "\n".join(absent(sets)),
         "Binary features were fitted in several runs, with the processor seconds that are allowed "
         "in brackets. Where the sampler differs it has changed between them:",

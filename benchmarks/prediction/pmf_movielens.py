@@ -36,8 +36,18 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.cell_moments import cell_moments, noisy_interval
 from benchmarks.device import command_line
-from benchmarks.form import SECONDS, Records, named, notes, number, page, shown, table, with_error
-from benchmarks.prediction.movielens import summary
+from benchmarks.form import (
+    SECONDS,
+    Records,
+    mean_and_error,
+    named,
+    notes,
+    number,
+    page,
+    shown,
+    table,
+    with_error,
+)
 from benchmarks.prediction.pmf_runs import predict
 from benchmarks.record import write_record
 
@@ -303,12 +313,12 @@ def main() -> None:
     for name, found in runs:
         errors, inside, seconds = zip(*found, strict=True)
         rows[name] = {
-            "rmse": summary(errors),
+            "rmse": mean_and_error(errors, 4),
             "rmse_of_folds": [round(e, 4) for e in errors],
             "milliseconds_a_sweep": round(1000 * min(seconds), 1),
         }
         if options.attributes:
-            rows[name]["inside_of_90_percent"] = summary(inside)
+            rows[name]["inside_of_90_percent"] = mean_and_error(inside, 4)
         print(name, rows[name], flush=True)
         figures = {
             "data": title, "publishers_folds": published,

@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.cell_moments import cell_moments
 from benchmarks.device import command_line
-from benchmarks.prediction.movielens import PERCENT, PUBLISHED, read_ratings, scores, split, summary
+from benchmarks.form import mean_and_error
+from benchmarks.prediction.movielens import PERCENT, PUBLISHED, read_ratings, scores, split
 from benchmarks.prediction.pmf_runs import predict
 from benchmarks.record import write_record
 
@@ -54,7 +55,7 @@ def one_share(user, item, x, percent, options):
             one_split(density, user, item, x, *s, shape, layout, options, seed)
             for seed, s in enumerate(splits)
         ]
-        found[name] = {n: summary([e[0][n] for e in each]) for n in each[0][0]}
+        found[name] = {n: mean_and_error([e[0][n] for e in each], 4) for n in each[0][0]}
         speed[name] = round(1000 * min(e[1] for e in each), 1)
     return found, speed
 
