@@ -80,62 +80,35 @@ def scores(asked: Problem, probability: np.ndarray) -> dict:
 # ---- this library --------------------------------------------------------------------------------
 
 
-def _of_fit(asked: Problem, seed: int, model: str, rank=None, **options):
-    import bmfjax
+def _ours(model: str, rank: str | None = None, **options):
+    """Return a method of ours; without a rank it has that of the problem."""
 
-    fit = bmfjax.fit(
-        asked.train, rank or asked.rank, model=model, seed=seed, progress=False, **options
-    )
-    return fit, {"rank": rank or asked.rank, "verdict": str(fit.verdict)} | options
+    def run(asked, seed):
+        import bmfjax
 
+        chosen = {"rank": rank or asked.rank} | options
+        fit = bmfjax.fit(asked.train, model=model, seed=seed, progress=False, **chosen)
+        # Of "relaxed" the mean of the reconstruction is the expected value of an entry.
+        if model == "relaxed":
+            told = _probability(fit.predict(kind="mean"))
+        else:
+            told = fit.probability(noisy=True) if model == "ormachine" else fit.probability()
+        return Answer(told, chosen | {"verdict": str(fit.verdict)})
 
-@METHODS.add("bmfjax ormachine", "bmfjax.fitting")
-def ormachine(asked, seed):
-    fit, chosen = _of_fit(asked, seed, "ormachine", **LENGTHS)
-    return Answer(fit.probability(noisy=True), chosen)
-
-
-@METHODS.add("bmfjax ormachine, rank found", "bmfjax.fitting")
-def ormachine_of_any_rank(asked, seed):
-    fit, chosen = _of_fit(asked, seed, "ormachine", "auto", **LENGTHS)
-    return Answer(fit.probability(noisy=True), chosen)
+    return run
 
 
-@METHODS.add("bmfjax logistic, variational", "bmfjax.fitting")
-def logistic(asked, seed):
-    fit, chosen = _of_fit(asked, seed, "logistic")
-    return Answer(fit.probability(), chosen)
-
-
-@METHODS.add("bmfjax logistic, variational, rank found", "bmfjax.fitting")
-def logistic_of_any_rank(asked, seed):
-    fit, chosen = _of_fit(asked, seed, "logistic", "auto")
-    return Answer(fit.probability(), chosen)
-
-
-@METHODS.add("bmfjax logistic, exact sampler", "bmfjax.fitting")
-def logistic_gibbs(asked, seed):
-    fit, chosen = _of_fit(asked, seed, "logistic", sampler="gibbs", **LENGTHS)
-    return Answer(fit.probability(), chosen)
-
-
-@METHODS.add("bmfjax probit", "bmfjax.fitting")
-def probit(asked, seed):
-    fit, chosen = _of_fit(asked, seed, "probit", **LENGTHS)
-    return Answer(fit.probability(), chosen)
-
-
-@METHODS.add("bmfjax probit, rank found", "bmfjax.fitting")
-def probit_of_any_rank(asked, seed):
-    fit, chosen = _of_fit(asked, seed, "probit", "auto", **LENGTHS)
-    return Answer(fit.probability(), chosen)
-
-
-@METHODS.add("bmfjax relaxed", "bmfjax.fitting")
-def relaxed(asked, seed):
-    """The mean of the reconstruction, which is the expected value of an entry."""
-    fit, chosen = _of_fit(asked, seed, "relaxed", **LENGTHS)
-    return Answer(_probability(fit.predict(kind="mean")), chosen)
+for _name, _method in {
+    "ormachine": _ours("ormachine", **LENGTHS),
+    "ormachine, rank found": _ours("ormachine", "auto", **LENGTHS),
+    "logistic, variational": _ours("logistic"),
+    "logistic, variational, rank found": _ours("logistic", "auto"),
+    "logistic, exact sampler": _ours("logistic", sampler="gibbs", **LENGTHS),
+    "probit": _ours("probit", **LENGTHS),
+    "probit, rank found": _ours("probit", "auto", **LENGTHS),
+    "relaxed": _ours("relaxed", **LENGTHS),
+}.items():
+    METHODS.add(f"bmfjax {_name}", "bmfjax.fitting")(_method)
 
 
 # ---- what peers need -----------------------------------------------------------------------------

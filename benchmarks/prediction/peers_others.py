@@ -208,16 +208,10 @@ def _chain(asked, seed, variates, whitened, step, seconds):
     return np.concatenate(draws)
 
 
-@REGRESSION.add("blackjax SGLD", "blackjax", "minibatch_regression")
-def blackjax_plain(asked, seed):
-    return _blackjax(asked, seed, variates=False, whitened=False)
-
-
-@REGRESSION.add("blackjax SGLD, control variates", "blackjax", "minibatch_regression")
-def blackjax_variates(asked, seed):
-    return _blackjax(asked, seed, variates=True, whitened=False)
-
-
-@REGRESSION.add("blackjax SGLD, control variates, whitened", "blackjax", "minibatch_regression")
-def blackjax_whitened(asked, seed):
-    return _blackjax(asked, seed, variates=True, whitened=True)
+for _name, _options in {
+    "blackjax SGLD": {"variates": False, "whitened": False},
+    "blackjax SGLD, control variates": {"variates": True, "whitened": False},
+    "blackjax SGLD, control variates, whitened": {"variates": True, "whitened": True},
+}.items():
+    run = functools.partial(_blackjax, **_options)
+    REGRESSION.add(_name, "blackjax", "minibatch_regression")(run)
