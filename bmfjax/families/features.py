@@ -43,6 +43,7 @@ from bmfjax.kernels.features.memberships import block_size, draw_memberships
 from bmfjax.kernels.features.seeds import reseeded
 from bmfjax.kernels.features.weights import effects_of, row_systems
 from bmfjax.kernels.logistic.polya_gamma import draw_polya_gamma
+from bmfjax.kernels.numerics.budget import device_budget
 from bmfjax.kernels.tempering import annealed
 from bmfjax.posterior import cells, features, trust
 from bmfjax.posterior.selection import without
@@ -252,7 +253,8 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
             key_augment, key_effect, key_usage = random.split(key, 3)
             psi = log_odds(known | drawn)
             if "row_effect" in drawn:
-                omega = jnp.where(data.signs != 0, draw_polya_gamma(key_augment, psi), 0.0)
+                omega = draw_polya_gamma(key_augment, psi, data.budget)
+                omega = jnp.where(data.signs != 0, omega, 0.0)
                 system = row_systems(drawn["row_effect"], psi, omega, 0.5 * data.signs)
                 noise = random.normal(key_effect, psi.shape[1:], psi.dtype)
                 effect = effects_of(noise, known["row_scale"], *system)
@@ -476,7 +478,7 @@ def signs_of(data: BinaryMatrix) -> FeatureData:
         rows = np.arange(data.num_rows)[some]
         values, hidden = data.part(rows, np.arange(data.num_columns))
         signs[:, some] = np.where(hidden, 0, np.where(np.asarray(values) > 0.5, 1, -1)).T
-    return FeatureData(jax.device_put(signs))
+    return FeatureData(jax.device_put(signs), budget=device_budget())
 
 
 # ---- after ---------------------------------------------------------------------------------------

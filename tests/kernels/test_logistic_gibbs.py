@@ -1,6 +1,7 @@
 """The exact sampler of the logistic model: Polya-Gamma draws, and the posterior it leaves."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +13,12 @@ from numpyro import handlers
 from scipy.special import expit
 
 from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.kernels.logistic import polya_gamma
 from bmfjax.kernels.logistic.density import LogisticDensity
 from bmfjax.kernels.logistic.gibbs import logistic_gibbs
 from bmfjax.kernels.logistic.polya_gamma import LARGE, draw_polya_gamma
 from bmfjax.kernels.logistic.signs import by_block, counts, of_block
+from bmfjax.kernels.numerics.budget import Budget
 from bmfjax.models import logistic
 from bmfjax.variational import sign_blocks
 from tests.kernels.exactness import fast_jit, model_log_joint, moment_scores
@@ -48,6 +51,26 @@ def test_draws_have_the_moments_and_the_laplace_transform_of_the_distribution(dr
         exact = np.cosh(c / 2) / np.cosh(np.sqrt((c**2 / 2 + t) / 2))
         z = (values.mean(1) - exact) / (values.std(1) / NUMBER**0.5)
         assert np.abs(z).max() < 4.5
+
+
+def test_blocks_of_draws_have_random_numbers_of_their_own(monkeypatch):
+    """The draws of one c in every place: alike in their moments, and none the same as another."""
+    monkeypatch.setattr(polya_gamma, "BLOCK", 2**12)
+    number = 3 * polya_gamma.BLOCK - 5
+    c = jnp.full((5, number // 5), 3.0)
+    found = np.asarray(fast_jit(draw_polya_gamma)(random.key(1), c), float)
+    assert found.shape == c.shape
+    parts = np.array_split(found.ravel(), 3)
+    for one, other in itertools.combinations(parts, 2):
+        assert abs(np.corrcoef(one[: len(other)], other[: len(one)])[0, 1]) < 5 / len(one) ** 0.5
+    mean, sd = np.tanh(1.5) / 6, np.sqrt((np.sinh(3) - 3) / (4 * 27 * np.cosh(1.5) ** 2))
+    assert max(abs(part.mean() - mean) for part in parts) < 4.5 * sd / len(parts[0]) ** 0.5
+    # A device with room makes all at once.
+    blocked, at_once = (
+        str(jax.make_jaxpr(lambda c, b=b: draw_polya_gamma(random.key(1), c, b))(c)).count("scan[")
+        for b in (Budget(), Budget(1))
+    )
+    assert blocked == at_once + 1
 
 
 @pytest.mark.device

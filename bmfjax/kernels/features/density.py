@@ -37,6 +37,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
 from bmfjax.data.checks import one_of, positive, whole
+from bmfjax.kernels.numerics.budget import ONE_BY_ONE, Budget
 
 #: Power q of a positive weight in its prior: an even number.
 MOMENT = 2
@@ -105,6 +106,14 @@ class FeatureData(NamedTuple):
     known_basis: jax.Array | None = None  # (columns, rank) float: weights that are known
     #: (columns, rank) float: whether a feature concerns a column, 1 or 0 where that is known.
     known_columns: jax.Array | None = None
+    #: How much of a sweep the device takes at once.
+    budget: Budget = ONE_BY_ONE
+
+    @property
+    def known(self) -> list[jax.Array]:
+        """Whatever is known of features, (lines, rank) each; NaN where it is not."""
+        every = self.known_usage, self.known_basis, self.known_columns
+        return [known for known in every if known is not None]
 
 
 def check_density(density: FeatureDensity) -> None:

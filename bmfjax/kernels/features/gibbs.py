@@ -110,7 +110,7 @@ def features_gibbs(
         keys, power = random.split(key, 7), inverse_temperature
         position, seen = state.position, data.signs != 0
         psi = log_odds(position)
-        omega = jnp.where(seen, draw_polya_gamma(keys[0], psi), 0.0) * power
+        omega = jnp.where(seen, draw_polya_gamma(keys[0], psi, data.budget), 0.0) * power
         half = 0.5 * power * data.signs.astype(psi.dtype)
         systems = column_systems(position, omega, half)
         drawn, entropy = draw_columns(keys[1], position, systems, data, density, power)

@@ -241,9 +241,8 @@ def turn(key, position, data: FeatureData, density: FeatureDensity) -> dict:
     """
     alpha, mean = position["column_precision"], position["column_mean"]
     effect, there = position["column_effect"], present(density, position)
-    for known in data[1:]:
-        if known is not None:
-            there = there & jnp.all(jnp.isnan(known), 0)
+    for known in data.known:
+        there = there & jnp.all(jnp.isnan(known), 0)
 
     def feature(effect, at):
         uniform, weight, there = at

@@ -149,7 +149,7 @@ def draw_rows(key, position, data, density: LogisticDensity) -> tuple[dict, Sums
         signs = unpacked(packed)
         key_augment, key_draw = random.split(key)
         log_odds = usage @ position["basis"].T + sum(effect, offset)
-        omega = draw_polya_gamma(key_augment, log_odds)
+        omega = draw_polya_gamma(key_augment, log_odds, budget_of(data))
         omega = jnp.where(signs != 0, omega, 0.0)
         half = 0.5 * signs.astype(kind)
         of_rows = Sums(omega @ pairs, (half - omega * offset) @ beside)

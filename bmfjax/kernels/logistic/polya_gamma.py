@@ -30,6 +30,9 @@ all columns of an array go on together and draws that were rejected propose agai
 
 At least 88 % of the proposals are accepted, whatever z is. Split at t, four terms of the series
 leave out less than :math:`10^{-15}` of the sum, which no random number of 23 or 52 bits resolves.
+
+Blocks of draws pass by one after the other where the device says so: a CPU makes random numbers
+several times as fast while they stay in its cache. Every block has a key of its own.
 """
 
 from __future__ import annotations
@@ -42,20 +45,22 @@ import scipy.special
 from jax import lax, random
 from jax.scipy.special import ndtri
 
+from bmfjax.kernels.numerics.budget import ONE_BY_ONE, Budget
+
 #: Where the two series meet, and from where on proposals are inverse Gaussian.
 CUT, LARGE = 0.64, 1.0
 #: The mass of twice a Levy density below the cut, and the normal tail that it comes from.
 TAIL = float(scipy.special.ndtr(-(CUT**-0.5)))
 MASS_BELOW = 4.0 * TAIL
-#: Draws of which one proposes in every pass.
-TOGETHER = 8
+#: Draws of which one proposes in every pass, and draws of a block.
+TOGETHER, BLOCK = 8, 2**16
 
 
-def draw_polya_gamma(key, c) -> jax.Array:
+def draw_polya_gamma(key, c, budget: Budget = ONE_BY_ONE) -> jax.Array:
     r"""Draw :math:`\omega \sim PG(1, c)`, one for every c.
 
     c (...) may have either sign; NaN gives some number, and keeps no other draw waiting. The mean
-    is :math:`\tanh(c/2) / (2c)`, 1/4 at zero.
+    is :math:`\tanh(c/2) / (2c)`, 1/4 at zero. A device whose budget has room makes all at once.
 
     Examples
     --------
@@ -64,10 +69,22 @@ def draw_polya_gamma(key, c) -> jax.Array:
     True
     """
     c = jnp.asarray(c)
+    number = 1 if budget.bytes else -(-c.size // BLOCK)
+    if number <= 1:
+        return _draw_block(key, c.ravel()).reshape(c.shape)
+    # Blocks of one size, the last one with a few more.
+    size = -(-c.size // number)
+    parts = jnp.pad(c.ravel(), (0, number * size - c.size)).reshape(number, size)
+    drawn = lax.map(lambda at: _draw_block(*at), (random.split(key, number), parts))
+    return drawn.ravel()[: c.size].reshape(c.shape)
+
+
+def _draw_block(key, c) -> jax.Array:
+    """Draw one variable for every c (draws,)."""
     # In columns of a few draws, made one after the other: no draw has to be looked up, and the
     # proposals are compiled once.
     width = -(-c.size // TOGETHER)
-    z = jnp.pad(0.5 * jnp.abs(c).ravel(), (0, TOGETHER * width - c.size)).reshape(TOGETHER, width)
+    z = jnp.pad(0.5 * jnp.abs(c), (0, TOGETHER * width - c.size)).reshape(TOGETHER, width)
 
     def propose(carry):
         tries, drawn, made = carry
@@ -79,7 +96,7 @@ def draw_polya_gamma(key, c) -> jax.Array:
 
     start = jnp.int32(0), jnp.zeros_like(z), jnp.zeros(width, jnp.int32)
     drawn = lax.while_loop(lambda carry: jnp.any(carry[2] < TOGETHER), propose, start)[1]
-    return 0.25 * drawn.ravel()[: c.size].reshape(c.shape)
+    return 0.25 * drawn.ravel()[: c.size]
 
 
 def _proposals(key, z) -> tuple[jax.Array, jax.Array]:
