@@ -39,11 +39,12 @@ from bmfjax.infer.given_draws import given_every_draw
 from bmfjax.infer.new_rows import learned_density
 from bmfjax.kernels.features.density import FeatureData, FeatureDensity, log_odds
 from bmfjax.kernels.features.gibbs import start_at
-from bmfjax.kernels.features.memberships import block_size, draw_memberships
+from bmfjax.kernels.features.memberships import block_size, draw_memberships, membership_shapes
 from bmfjax.kernels.features.seeds import reseeded
 from bmfjax.kernels.features.weights import effects_of, row_systems
 from bmfjax.kernels.logistic.polya_gamma import draw_polya_gamma
 from bmfjax.kernels.numerics.budget import device_budget
+from bmfjax.kernels.numerics.uniforms import draw_uniforms
 from bmfjax.kernels.tempering import annealed
 from bmfjax.posterior import cells, features, trust
 from bmfjax.posterior.selection import without
@@ -248,6 +249,7 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         if "row_scale" in known:
             start["row_effect"] = jnp.zeros(new.num_rows)
         size = block_size(new.shape, self.rank)
+        shapes = membership_shapes(self.rank, new.num_rows, size)
 
         def sweep(key, drawn, known, data):
             key_augment, key_effect, key_usage = random.split(key, 3)
@@ -260,7 +262,8 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
                 effect = effects_of(noise, known["row_scale"], *system)
                 psi += effect - drawn["row_effect"]
                 drawn = drawn | {"row_effect": effect}
-            usage, *_ = draw_memberships(key_usage, psi, known | drawn, data, density, 1.0, size)
+            uniforms = draw_uniforms(key_usage, psi.dtype, *shapes)
+            usage, *_ = draw_memberships(uniforms, psi, known | drawn, data, density, 1.0, size)
             return drawn | usage
 
         return given_every_draw(

@@ -17,10 +17,22 @@ from scipy.special import betaln, expit
 from bmfjax.data import InputError
 from bmfjax.kernels.features.density import MOMENT, FeatureData, FeatureDensity, log_odds
 from bmfjax.kernels.features.gibbs import features_gibbs
-from bmfjax.kernels.features.memberships import block_size, draw_memberships, state_likelihood
-from bmfjax.kernels.features.rebirth import reborn
-from bmfjax.kernels.features.weights import column_systems, draw_columns, draw_rows
+from bmfjax.kernels.features.memberships import (
+    block_size,
+    draw_memberships,
+    membership_shapes,
+    state_likelihood,
+)
+from bmfjax.kernels.features.rebirth import rebirth_shapes, reborn
+from bmfjax.kernels.features.weights import (
+    column_shapes,
+    column_systems,
+    draw_columns,
+    draw_rows,
+    row_shapes,
+)
 from bmfjax.kernels.logistic.polya_gamma import draw_polya_gamma
+from bmfjax.kernels.numerics.uniforms import draw_uniforms
 from bmfjax.models import features
 from tests.kernels.exactness import fast_jit, moment_scores
 
@@ -36,6 +48,14 @@ EACH = pytest.mark.parametrize(
 
 def density_of(weights, **more):
     return FeatureDensity(RANK, weights, **MILD, **KINDS[weights] | more)
+
+
+def of_bits(key, rank, rows, size):
+    return draw_uniforms(key, jnp.float32, *membership_shapes(rank, rows, size))
+
+
+def of_columns(key, density, columns):
+    return draw_uniforms(key, jnp.float32, *column_shapes(density, columns))
 
 
 def model_of(density):
@@ -134,7 +154,13 @@ def test_memberships_have_the_chances_of_enumeration(size):
     def chain(key):
         def sweep(carry, key):
             drawn, psi, chance = draw_memberships(
-                key, carry[1], position | {"usage": carry[0]}, data, density, 1.0, size
+                of_bits(key, rank, rows, size),
+                carry[1],
+                position | {"usage": carry[0]},
+                data,
+                density,
+                1.0,
+                size,
             )
             return (drawn["usage"], psi), (drawn["usage"], chance)
 
@@ -180,7 +206,7 @@ def test_row_effects_and_memberships_are_those_of_quadrature(size):
     def chains(keys):
         def sweep(carry, key):
             drawn, psi, _ = draw_memberships(
-                key, carry[1], fixed | carry[0], data, density, 1.0, size
+                of_bits(key, 2, 3, size), carry[1], fixed | carry[0], data, density, 1.0, size
             )
             drift = jnp.abs(psi - log_odds(fixed | drawn)).max()
             of = jnp.concatenate([drawn["usage"].ravel(), drawn["row_effect"], drift[None]])
@@ -279,7 +305,9 @@ def test_weights_given_memberships_are_those_of_quadrature(weights):
             omega = draw_polya_gamma(key_augment, log_odds(position))
             omega = jnp.where(data.signs != 0, omega, 0.0)
             systems = column_systems(position, omega, 0.5 * data.signs)
-            free, entropy = draw_columns(key, position, systems, data, density)
+            free, entropy = draw_columns(
+                of_columns(key, density, 1), position, systems, data, density
+            )
             basis = free["basis"][0]
             # Of the normal that the weights which are not zero have with the intercept.
             on = jnp.append(basis != 0, True)
@@ -318,7 +346,8 @@ def test_no_weight_is_zero_while_the_likelihood_counts_little(monkeypatch, many_
 
     @fast_jit
     def drawn(power):
-        return draw_columns(random.key(0), fixed, systems, data, density, power)[0]["basis"]
+        uniforms = of_columns(random.key(0), density, 3)
+        return draw_columns(uniforms, fixed, systems, data, density, power)[0]["basis"]
 
     for power, expected in ((below - 0.01, [1, 0, 1]), (below, [0, 0, 0])):
         found = drawn(power)
@@ -341,7 +370,8 @@ def test_row_effects_and_their_scale_are_those_of_quadrature():
             key_augment, key = random.split(key)
             whole = psi + free["row_effect"]
             omega = jnp.where(data.signs != 0, draw_polya_gamma(key_augment, whole), 0.0)
-            drawn, entropy = draw_rows(key, fixed | free, whole, omega, 0.5 * data.signs, density)
+            half, uniforms = 0.5 * data.signs, draw_uniforms(key, jnp.float32, *row_shapes(2))
+            drawn, entropy = draw_rows(uniforms, fixed | free, whole, omega, half, density)
             free = {n: drawn[n] for n in start}
             of_normal = 0.5 * jnp.log(2 * jnp.pi * jnp.e / (omega.sum(0) + free["row_scale"] ** -2))
             return free, jnp.stack(
@@ -395,7 +425,8 @@ def test_births_and_deaths_leave_the_posterior_of_enumeration(weights):
     @fast_jit
     def chains(keys):
         def step(carry, key):
-            position, psi, _ = reborn(key, *carry, data, density, 1.0, 0)
+            uniforms = draw_uniforms(key, jnp.float32, *rebirth_shapes(1, rows, 2))
+            position, psi, _ = reborn(uniforms, *carry, data, density, 1.0, 0)
             there = position["presence"][0] if presence else jnp.float32(1)
             basis = position["basis"][:, 0]
             seen = jnp.concatenate([there[None], position["usage"][:, 0], basis != 0, basis])
@@ -458,7 +489,8 @@ def test_births_and_deaths_without_data_leave_the_prior_number_of_features():
     @fast_jit
     def chains(keys):
         def step(carry, key):
-            position, psi, _ = reborn(key, *carry, data, density, 1.0, 1)
+            uniforms = draw_uniforms(key, jnp.float32, *rebirth_shapes(rank, rows, columns))
+            position, psi, _ = reborn(uniforms, *carry, data, density, 1.0, 1)
             return (position, psi), position["presence"]
 
         start = position, jnp.zeros((columns, rows))

@@ -1,5 +1,6 @@
 """Draws made of uniform numbers."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -24,6 +25,23 @@ def test_whole_numbers_are_below_their_bound_and_all_are_as_probable():
     found = np.asarray(uniforms.integers(jnp.asarray(u), 7))
     assert found.max() == 6
     assert set(np.bincount(found[:-1])) == {9, 10}
+
+
+@pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_numbers_of_all_calls_are_uniform_and_independent(kind, dtype, x64):
+    key = random.key(1, impl=kind)
+    draw = jax.jit(lambda call: uniforms.draw_uniforms(key, dtype, (2001,), call=call)[0])
+    found = np.stack([draw(call) for call in range(4)])
+    assert found.dtype == dtype and found.min() >= 0.0 and found.max() < 1.0
+    # All bits that the type holds are random.
+    digits = 24 if dtype == jnp.float32 else 53
+    last = np.ldexp(found[found >= 0.5], digits) % 2
+    assert 0.45 < last.mean() < 0.55
+    assert stats.kstest(found.ravel(), "uniform").pvalue > 1e-3
+    for one, other in ((found[0], found[1]), (found[0, 1:], found[0, :-1])):
+        assert abs(np.corrcoef(one, other)[0, 1]) < 4.0 / len(one) ** 0.5
+    assert len(np.unique(found)) > 0.99 * found.size
 
 
 def test_arrays_of_one_call_share_no_number():

@@ -48,17 +48,20 @@ from bmfjax.kernels.features.density import (
     log_prior,
     present,
 )
-from bmfjax.kernels.features.memberships import block_size, draw_memberships
-from bmfjax.kernels.features.rebirth import reborn
+from bmfjax.kernels.features.memberships import block_size, draw_memberships, membership_shapes
+from bmfjax.kernels.features.rebirth import rebirth_shapes, reborn
 from bmfjax.kernels.features.weights import (
+    column_shapes,
     column_systems,
     draw_columns,
     draw_rows,
+    row_shapes,
     turn,
 )
 from bmfjax.kernels.logistic.polya_gamma import draw_polya_gamma
 from bmfjax.kernels.numerics.beta import draw_beta_and_gamma
 from bmfjax.kernels.numerics.precision import full_precision
+from bmfjax.kernels.numerics.uniforms import draw_parts, normals
 
 #: Chance of a membership at the start, and scale of the weights.
 SHARE, SPREAD = 0.3, 0.5
@@ -99,7 +102,12 @@ def features_gibbs(
     check_density(density)
     whole("rebirths", rebirths, 0)
     size = block_size(shape, density.rank)
-    rebirths = rebirths if known < density.rank else 0
+    rebirths, (rows, columns) = rebirths if known < density.rank else 0, shape
+    parts = (
+        column_shapes(density, columns), row_shapes(rows), [(density.rank,)],
+        membership_shapes(density.rank, rows, size),
+        [(rebirths, *one) for one in rebirth_shapes(density.rank, rows, columns)], [()],
+    )  # fmt: skip
 
     def initial(key, data):
         return _random_position(key, shape, data, density)
@@ -107,34 +115,35 @@ def features_gibbs(
     # Some accelerators round the factors of a float32 product to 10 bits.
     @full_precision
     def step(key, state, data, inverse_temperature=1.0):
-        keys, power = random.split(key, 7), inverse_temperature
+        power, kind = inverse_temperature, state.position["basis"].dtype
+        # One call of the generator for all that does not propose until it accepts.
+        keys, (of_columns, of_rows, turns, bits, births, mean) = draw_parts(key, kind, parts, 2)
         position, seen = state.position, data.signs != 0
         psi = log_odds(position)
         omega = jnp.where(seen, draw_polya_gamma(keys[0], psi, data.budget), 0.0) * power
         half = 0.5 * power * data.signs.astype(psi.dtype)
         systems = column_systems(position, omega, half)
-        drawn, entropy = draw_columns(keys[1], position, systems, data, density, power)
+        drawn, entropy = draw_columns(of_columns, position, systems, data, density, power)
         position = position | drawn
         if density.row_effects:
             psi = log_odds(position)
-            drawn, of_rows = draw_rows(keys[2], position, psi, omega, half, density)
+            drawn, more = draw_rows(of_rows, position, psi, omega, half, density)
             position |= drawn
-            entropy += of_rows
+            entropy += more
         if density.is_signed:
-            position |= turn(keys[3], position, data, density)
+            position |= turn(turns[0], position, data, density)
         psi = log_odds(position)
-        drawn, psi, chance = draw_memberships(keys[4], psi, position, data, density, power, size)
+        drawn, psi, chance = draw_memberships(bits, psi, position, data, density, power, size)
         position |= drawn
         entropy -= chance
 
-        def rebirth(carry, key):
-            *carry, changed = reborn(key, *carry, data, density, power, known)
+        def rebirth(carry, uniforms):
+            *carry, changed = reborn(uniforms, *carry, data, density, power, known)
             return tuple(carry), changed
 
-        born = random.split(keys[5], rebirths)
-        (position, psi), changed = lax.scan(rebirth, (position, psi), born)
+        (position, psi), changed = lax.scan(rebirth, (position, psi), births)
         count = changed.sum(dtype=psi.dtype)
-        position |= draw_priors(keys[6], position, density)
+        position |= draw_priors(keys[1], mean[0], position, density)
         likelihood = log_likelihood(data.signs, psi)
         joint = likelihood + log_prior(density, position)
         return State(position), FeatureInfo(joint, likelihood, count, joint + entropy)
@@ -146,9 +155,11 @@ def features_gibbs(
     return Algorithm(init_from(initial), step, observe)
 
 
-def draw_priors(key, position, density: FeatureDensity) -> dict:
-    """Draw what is above bits, weights and intercepts; of absent features from the priors."""
-    key_mean, key = random.split(key)
+def draw_priors(key, uniform, position, density: FeatureDensity) -> dict:
+    """Draw what is above bits, weights and intercepts; of absent features from the priors.
+
+    The uniform number () is that of the intercepts' mean.
+    """
     there, basis = present(density, position), position["basis"]
     bits, kind = (position["usage"], basis != 0), basis.dtype
     ones = jnp.stack([x.sum(0, dtype=kind) for x in bits])
@@ -161,8 +172,7 @@ def draw_priors(key, position, density: FeatureDensity) -> dict:
 
     effect, alpha = position["column_effect"], position["column_precision"]
     precision = len(effect) * alpha + density.mean_scale**-2.0
-    noise = random.normal(key_mean, (), kind)
-    mean = alpha * jnp.sum(effect) / precision + noise * lax.rsqrt(precision)
+    mean = alpha * jnp.sum(effect) / precision + normals(uniform) * lax.rsqrt(precision)
     (slab, slab_rate), (shape, rate) = density.slab, density.intercepts
     half = 0.5 * (density.moment + 1)
     shapes = jnp.append(slab + half * ones[1], shape + 0.5 * len(effect))

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from bmfjax.kernels.features.density import FeatureData, FeatureDensity, present
-from bmfjax.kernels.numerics.uniforms import draw_uniforms, normals
+from bmfjax.kernels.numerics.uniforms import normals
 
 #: Bits of a block, and entries times states of a row up to which all bits are drawn at once.
 BLOCK, FEW_STATES, MOST_BITS = 4, 2**21, 8
@@ -35,11 +35,19 @@ def block_size(shape: tuple[int, int], rank: int) -> int:
     return min(BLOCK, rank)
 
 
-def draw_memberships(key, psi, position, data: FeatureData, density: FeatureDensity, power, size):
+def membership_shapes(rank: int, rows: int, size: int) -> list[tuple[int, ...]]:
+    """Return the shapes of the uniform numbers that `draw_memberships` takes."""
+    number = -(-rank // size)
+    return [(number * size,), (number, rows), (3, rows)]
+
+
+def draw_memberships(
+    uniforms, psi, position, data: FeatureData, density: FeatureDensity, power, size
+):
     """Draw the bits of all rows, in random blocks of so many, and move row effects with the first.
 
-    Returned are what was drawn, the log odds, and the log probability of the drawn bits, each block
-    given the rest.
+    The uniform numbers have the `membership_shapes`. Returned are what was drawn, the log odds, and
+    the log probability of the drawn bits, each block given the rest.
     """
     rank = density.rank
     odds = jnp.log(position["usage_density"]) - jnp.log1p(-position["usage_density"])
@@ -52,10 +60,8 @@ def draw_memberships(key, psi, position, data: FeatureData, density: FeatureDens
     odds = jnp.pad(odds, ((0, beyond), (0, 0)), constant_values=-SURE)
     basis = jnp.pad(position["basis"], ((0, 0), (0, beyond)))
     usage = jnp.pad(position["usage"], ((0, 0), (0, beyond))).T
-    rows, number = usage.shape[1], (rank + beyond) // size
-    order, uniforms, moves = draw_uniforms(
-        key, psi.dtype, (rank + beyond,), (number, rows), (3, rows)
-    )
+    number = (rank + beyond) // size
+    order, uniforms, moves = uniforms
     order = jnp.argsort(order).reshape(number, size)
 
     def parts(psi, usage, chosen):

@@ -34,7 +34,7 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax, random
+from jax import lax
 from jax.scipy.special import log_ndtr
 
 from bmfjax.kernels.features.density import (
@@ -45,9 +45,9 @@ from bmfjax.kernels.features.density import (
     present,
 )
 from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
-from bmfjax.kernels.numerics.slice import slice_sample
+from bmfjax.kernels.numerics.slice import SHRINKS, slice_sample
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal_quantile
-from bmfjax.kernels.numerics.uniforms import draw_uniforms, logistics, normals
+from bmfjax.kernels.numerics.uniforms import logistics, normals
 
 LOG_2PI_E = math.log(2.0 * math.pi) + 1.0
 #: Width of the bracket of the slice of the log of the row effects' scale.
@@ -70,8 +70,18 @@ def column_systems(position, omega, half):
     return (omega @ (x[:, first] * x[:, second])).T[index], (shift @ x).T
 
 
-def draw_columns(key, position, systems, data: FeatureData, density: FeatureDensity, power=1.0):
-    """Draw weights and intercepts of all columns.
+def column_shapes(density: FeatureDensity, columns: int) -> list[tuple[int, ...]]:
+    """Return the shapes of the uniform numbers that `draw_columns` takes."""
+    rank = density.rank
+    last = (rank + 1, columns) if density.is_signed else (columns,)
+    bounds = (density.moment and density.moment + 2, rank, columns)
+    return [(rank, columns), (rank, columns), bounds, last]
+
+
+def draw_columns(
+    uniforms, position, systems, data: FeatureData, density: FeatureDensity, power=1.0
+):
+    """Draw weights and intercepts of all columns, by uniform numbers of these `column_shapes`.
 
     While the likelihood counts less than `whole_below` says, a feature that is there concerns all
     columns.
@@ -81,11 +91,7 @@ def draw_columns(key, position, systems, data: FeatureData, density: FeatureDens
     Returned are these, and the entropy of intercepts and weights that are not zero given the rest;
     that of positive weights as if the normals were not cut, each given the others.
     """
-    gram, shift = systems
-    (columns, rank), kind = position["basis"].shape, shift.dtype
-    last = (rank + 1, columns) if density.is_signed else (columns,)
-    bounds = (density.moment and density.moment + 2, rank, columns)
-    *uniforms, noise = draw_uniforms(key, kind, (rank, columns), (rank, columns), bounds, last)
+    (gram, shift), (*uniforms, noise) = systems, uniforms
     noise = normals(noise)
     alpha, mean = position["column_precision"], position["column_mean"]
     gram = gram.at[-1, -1].add(alpha)
@@ -192,10 +198,16 @@ def effects_of(noise, scale, precision, shift):
     return shift / total + noise * lax.rsqrt(total)
 
 
-def draw_rows(key, position, psi, omega, half, density: FeatureDensity):
+def row_shapes(rows: int) -> list[tuple[int, ...]]:
+    """Return the shapes of the uniform numbers that `draw_rows` takes."""
+    return [(rows + 1,), (), (SHRINKS + 1,)]
+
+
+def draw_rows(uniforms, position, psi, omega, half, density: FeatureDensity):
     r"""Draw the scale of the row effects with the effects summed out, and then the effects.
 
-    Returned are what has changed, and the entropy of the effects given the rest.
+    The uniform numbers have the `row_shapes`. Returned are what has changed, and the entropy of
+    the effects given the rest.
 
     With P and S the precisions and shifts of the rows the scale has the density
 
@@ -204,8 +216,7 @@ def draw_rows(key, position, psi, omega, half, density: FeatureDensity):
        p(\tau) \prod_n (1 + P_n \tau^2)^{-1/2}
        \exp\Big(\frac{S_n^2 \tau^2}{2 (1 + P_n \tau^2)}\Big).
     """
-    key_slice, key = random.split(key)
-    noise, bracket = draw_uniforms(key, psi.dtype, (psi.shape[1] + 1,), ())
+    noise, bracket, shrinks = uniforms
     noise = normals(noise)
     precision, shift = row_systems(position["row_effect"], psi, omega, half)
 
@@ -217,7 +228,8 @@ def draw_rows(key, position, psi, omega, half, density: FeatureDensity):
 
     at = jnp.log(position["row_scale"])
     low = at - BRACKET * bracket
-    scale = jnp.exp(slice_sample(key_slice, at, log_density, low, low + BRACKET))
+    scale = slice_sample(None, at, log_density, low, low + BRACKET, uniforms=shrinks)
+    scale = jnp.exp(scale)
     effect = effects_of(noise[1:], scale, precision, shift)
     moved = _shift_effects(noise[0], position["column_effect"], effect, scale, position)
     entropy = 0.5 * jnp.sum(LOG_2PI_E - jnp.log(precision + scale**-2))
@@ -233,11 +245,12 @@ def _shift_effects(noise, columns, rows, scale, position) -> dict:
     return {"column_effect": columns + drawn, "row_effect": rows - drawn}
 
 
-def turn(key, position, data: FeatureData, density: FeatureDensity) -> dict:
+def turn(uniform, position, data: FeatureData, density: FeatureDensity) -> dict:
     """Exchange the rows that have a feature and those that have not, feature by feature.
 
-    Its weights change their sign, and the intercepts follow. The log odds stay, and so does the
-    prior, but for that of the intercepts, which accepts or refuses.
+    It takes one uniform number for each. Its weights change their sign, and the intercepts follow.
+    The log odds stay, and so does the prior, but for that of the intercepts, which accepts or
+    refuses.
     """
     alpha, mean = position["column_precision"], position["column_mean"]
     effect, there = position["column_effect"], present(density, position)
@@ -248,11 +261,9 @@ def turn(key, position, data: FeatureData, density: FeatureDensity) -> dict:
         uniform, weight, there = at
         other = effect + weight
         gain = 0.5 * alpha * jnp.sum((effect - mean) ** 2 - (other - mean) ** 2)
-        turned = there & (jnp.log(uniform) < gain)
+        turned = there & (jnp.log1p(-uniform) < gain)
         return jnp.where(turned, other, effect), turned
 
-    # The logarithm of zero would accept any exchange.
-    uniform = random.uniform(key, there.shape, effect.dtype, minval=jnp.finfo(effect.dtype).eps)
     at = uniform, position["basis"].T, there
     effect, turned = lax.scan(feature, effect, at)
     chance = position["usage_density"]

@@ -29,7 +29,7 @@ all columns of an array go on together and draws that were rejected propose agai
   with probability :math:`1 / (1 + e^{-2z})`.
 
 At least 88 % of the proposals are accepted, whatever z is. Split at t, four terms of the series
-leave out less than :math:`10^{-15}` of the sum, which no random number of 23 or 52 bits resolves.
+leave out less than :math:`10^{-15}` of the sum, which no random number of 24 or 53 bits resolves.
 
 Blocks of draws pass by one after the other where the device says so: a CPU makes random numbers
 several times as fast while they stay in its cache. Every block has a key of its own.
@@ -46,6 +46,7 @@ from jax import lax, random
 from jax.scipy.special import ndtri
 
 from bmfjax.kernels.numerics.budget import ONE_BY_ONE, Budget
+from bmfjax.kernels.numerics.uniforms import draw_uniforms
 
 #: Where the two series meet, and from where on proposals are inverse Gaussian.
 CUT, LARGE = 0.64, 1.0
@@ -54,6 +55,14 @@ TAIL = float(scipy.special.ndtr(-(CUT**-0.5)))
 MASS_BELOW = 4.0 * TAIL
 #: Draws of which one proposes in every pass, and draws of a block.
 TOGETHER, BLOCK = 8, 2**16
+#: The inverse error function of x over x, for float32, where :math:`w = -\log(1 - x^2)`: a
+#: polynomial in w - 2.5 below `CENTRAL`, and in :math:`\sqrt w - 3` above (Giles 2010,
+#: "Approximating the erfinv function", GPU Computing Gems 2).
+CENTRAL = 5.0
+NEAR = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+        -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)  # fmt: skip
+FAR = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+       -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
 
 
 def draw_polya_gamma(key, c, budget: Budget = ONE_BY_ONE) -> jax.Array:
@@ -90,7 +99,8 @@ def _draw_block(key, c) -> jax.Array:
         tries, drawn, made = carry
         here = jnp.arange(TOGETHER)[:, None] == made
         own = jnp.sum(jnp.where(here, z, 0.0), axis=0)
-        proposed, rejected = _proposals(random.fold_in(key, tries), own)
+        uniforms = draw_uniforms(key, z.dtype, (width,), (width,), call=tries)
+        proposed, rejected = _proposals(*uniforms, own)
         # The next proposal takes the place of one that is rejected.
         return tries + 1, jnp.where(here, proposed, drawn), made + ~rejected
 
@@ -99,35 +109,57 @@ def _draw_block(key, c) -> jax.Array:
     return 0.25 * drawn.ravel()[: c.size]
 
 
-def _proposals(key, z) -> tuple[jax.Array, jax.Array]:
-    """Return one proposal for every z, (...) float, and whether it is rejected, (...) bool."""
-    value, choice, accept = random.uniform(key, (3, *z.shape), z.dtype)
-    value = 1.0 - value  # in (0, 1]
+def _proposals(value, accept, z) -> tuple[jax.Array, jax.Array]:
+    """Return one proposal for every z, (...) float, and whether it is rejected, (...) bool.
+
+    They are made of two uniform numbers each.
+    """
     large = z >= LARGE
-    normal = ndtri(value * jnp.where(large, 0.5, TAIL))
     rate = 0.125 * math.pi**2 + 0.5 * z * z
     above = 0.5 * math.pi / rate * jnp.exp(-rate * CUT)
-    right = choice * (above + MASS_BELOW) < above
-    small = jnp.where(right, CUT - jnp.log(value) / rate, 1.0 / (normal * normal))
-    x = jnp.where(large, _inverse_gaussian(jnp.maximum(z, LARGE), normal * normal, choice), small)
-    q = jnp.exp(-jnp.where(x < CUT, 4.0 / x, math.pi**2 * x))
+    first, value = _chosen(value, jnp.where(large, 1.0, above / (above + MASS_BELOW)))
+    right = first & ~large
+    value = jnp.maximum(1.0 - value, 0.25 * jnp.finfo(z.dtype).eps)
+    tail = value * jnp.where(large, 0.5, TAIL)
+    # One logarithm for exponential and normal numbers.
+    log = -jnp.log(jnp.where(right, value, 4.0 * tail * (1.0 - tail)))
+    square = _normal_square(tail, log)
+    mean, half = 1.0 / jnp.maximum(z, LARGE), 0.5 * square / jnp.maximum(z, LARGE)
+    # Both roots of the quadratic equation without the difference of two numbers nearly equal.
+    root = 1.0 + half + jnp.sqrt(half * (2.0 + half))
+    first, accept = _chosen(accept, jnp.where(large, root / (1.0 + root), 1.0))
+    small = jnp.where(right, CUT + log / rate, 1.0 / square)
+    x = jnp.where(large, jnp.where(first, mean / root, mean * root), small)
+    inverse, below = 1.0 / x, x < CUT
+    q = jnp.exp(-jnp.where(below, 4.0 * inverse, math.pi**2 * x))
     q3 = q * q * q
     chance = 1.0 - 3.0 * q + 5.0 * q3 - 7.0 * q3 * q3
     # What the proposal's density leaves out: of an inverse Gaussian above the cut the ratio r / l.
-    beyond = 1.5 * jnp.log(0.5 * math.pi * x) + 0.5 / x - 0.125 * math.pi**2 * x
+    beyond, ratio = large & ~below, 0.5 * math.pi * x
     missed = jnp.where(
-        large, jnp.where(x < CUT, 0.0, beyond), jnp.where(right, 0.0, -0.5 * z * z * x)
-    )
-    return x, accept > chance * jnp.exp(missed)
+        beyond, 0.5 * inverse - 0.125 * math.pi**2 * x,
+        jnp.where(large | right, 0.0, -0.5 * z * z * x),
+    )  # fmt: skip
+    chance *= jnp.where(beyond, ratio * jnp.sqrt(ratio), 1.0) * jnp.exp(missed)
+    return x, accept > chance
 
 
-def _inverse_gaussian(z, square, uniform):
-    """Return draws with mean 1/z and shape 1, of squared normals and uniform numbers.
+def _chosen(uniform, chance):
+    """Return whether a number is below a chance, and what is left of it, uniform again."""
+    first = uniform < chance
+    rest = jnp.where(first, uniform, uniform - chance)
+    return first, rest / jnp.where(first, chance, 1.0 - chance)
 
-    The smaller root of the quadratic equation is written without the difference of two numbers
-    that are nearly equal, and the larger one follows from the product of both.
-    """
-    mean = 1.0 / z
-    half = 0.5 * mean * square
-    smaller = mean / (1.0 + half + jnp.sqrt(half * (2.0 + half)))
-    return jnp.where(uniform * (mean + smaller) <= mean, smaller, mean * mean / smaller)
+
+def _normal_square(tail, log):
+    """Return the squares of normal quantiles of a tail, with ``-log(4 tail (1 - tail))``."""
+    if tail.dtype == jnp.float64:
+        normal = ndtri(tail)
+        return normal * normal
+    central = log < CENTRAL
+    at = jnp.where(central, log - 2.5, jnp.sqrt(log) - 3.0)
+    found = jnp.where(central, NEAR[0], FAR[0])
+    for near, far in zip(NEAR[1:], FAR[1:], strict=True):
+        found = found * at + jnp.where(central, near, far)
+    erfinv = (1.0 - 2.0 * tail) * found
+    return 2.0 * erfinv * erfinv

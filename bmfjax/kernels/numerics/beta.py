@@ -12,6 +12,8 @@ import numpy as np
 from jax import lax, random
 from jax.scipy.special import erfinv
 
+from bmfjax.kernels.numerics.uniforms import draw_uniforms
+
 
 def draw_beta(key: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """Draw from Beta(a, b).
@@ -30,8 +32,12 @@ def draw_gamma(key: jax.Array, a: jax.Array) -> jax.Array:
 
 def draw_beta_and_gamma(key: jax.Array, a, b, shape) -> tuple[jax.Array, jax.Array]:
     """Draw from Beta(a, b), and from Gamma(shape, 1), by one loop: (n,) and (m,)."""
-    n = len(a)
-    scale, log_cube = _draw_cubes(key, jnp.concatenate([a, b, shape]))
+    n, every = len(a), jnp.concatenate([a, b, shape])
+
+    def draw(tries):
+        return draw_uniforms(key, every.dtype, (3, *every.shape), call=tries)[0]
+
+    scale, log_cube = _cubes(draw, every)
     pairs = (x[: 2 * n].reshape(2, n) for x in (scale, log_cube))
     return _of_cubes(*pairs), scale[2 * n :] * jnp.exp(log_cube[2 * n :])
 
@@ -49,11 +55,21 @@ def _of_cubes(scale, log_cube):
 
 
 def _draw_cubes(key, a):
+    """Return what `_cubes` does, by a key of its own for every try."""
+
+    def draw(tries):
+        return random.uniform(random.fold_in(key, tries), (3, *a.shape), a.dtype)
+
+    return _cubes(draw, a)
+
+
+def _cubes(draw, a):
     r"""Return d, and log(x / d) of draws x from Gamma(a, 1), by rejection (Marsaglia, Tsang 2000).
 
     With d = a - 1/3 and x normal, :math:`d(1 + y)^3` for :math:`y = x / (3 \sqrt d)` is accepted
     with the probability :math:`\exp(x^2/2 + d(3 \log(1 + y) - 3y - 3y^2 - y^3))`. For a < 1 it is
-    drawn for a + 1 and multiplied by a uniform number to the power 1/a.
+    drawn for a + 1 and multiplied by a uniform number to the power 1/a. ``draw(tries)`` are the
+    three uniform numbers of all draws for a try.
     """
     kind = a.dtype
     raised = a < 1.0
@@ -63,7 +79,7 @@ def _draw_cubes(key, a):
 
     def propose(carry):
         tries, value, done = carry
-        uniform = random.uniform(random.fold_in(key, tries), (3, *a.shape), kind)
+        uniform = draw(tries)
         x = 2.0**0.5 * erfinv(jnp.maximum(2.0 * uniform[0] - 1.0, least))
         log_level, log_power = jnp.log1p(-uniform[1:])
         y = scale * x
