@@ -17,6 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.stats
 from jax import lax, random
 from numpyro import handlers
 from numpyro.infer.util import log_density as numpyro_log_density
@@ -267,6 +268,22 @@ def entry_scores(draws, other, values, weight, log_prior, place, high):
         return -0.5 * weight * square + log_prior(x)
 
     return uniform_scores(log_density, draws[:, row, k], high)
+
+
+def pearson_p_value(tables):
+    """Of Pearson's chi-square of all tables together, each its counts and those expected."""
+    statistic = freedom = 0.0
+    for counts, expected in tables:
+        if counts[expected == 0].any():  # what is impossible
+            return 0.0
+        rare = expected < 5.0  # counted together
+        groups = [(counts[~rare], expected[~rare]), (counts[rare].sum(), expected[rare].sum())]
+        for seen, mean in groups:
+            if np.sum(mean) > 1.0:
+                statistic += np.sum((seen - mean) ** 2 / mean)
+                freedom += np.size(mean)
+        freedom -= 1.0
+    return scipy.stats.chi2.sf(statistic, freedom)
 
 
 # ---- the whole posterior of a tiny matrix ------------------------------------------------------

@@ -24,7 +24,7 @@ from bmfjax.kernels.variants.one_hot import (
 )
 from bmfjax.models.one_hot import one_hot_machine as one_hot_model
 from tests.kernels.boolean_exactness import as_position, as_sites
-from tests.kernels.exactness import fast_jit, model_log_joint
+from tests.kernels.exactness import fast_jit, model_log_joint, pearson_p_value
 
 SHAPE, RANK = (19, 37), 3
 RATES = np.array([0.3, 0.35], np.float32)
@@ -46,19 +46,10 @@ def entries(values, ones, rates):
 
 def frequencies_p_value(draws, probabilities):
     """Pearson's chi-square of (draw, place) draws of categories, all places together."""
-    statistic = freedom = 0.0
-    for found, p in zip(draws.T, probabilities, strict=True):
-        counts, expected = np.bincount(found, minlength=len(p)), len(draws) * p
-        assert counts[expected == 0].sum() == 0
-        rare = expected < 5.0
-        for seen, mean in (
-            (counts[~rare], expected[~rare]), (counts[rare].sum(), expected[rare].sum()),
-        ):  # fmt: skip
-            if np.sum(mean) > 1.0:
-                statistic += np.sum((seen - mean) ** 2 / mean)
-                freedom += np.size(mean)
-        freedom -= 1.0
-    return scipy.stats.chi2.sf(statistic, freedom)
+    return pearson_p_value(
+        (np.bincount(found, minlength=len(p)), len(draws) * p)
+        for found, p in zip(draws.T, probabilities, strict=True)
+    )
 
 
 # ---- one sweep ---------------------------------------------------------------------------------
