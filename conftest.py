@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import ctypes
 import functools
 import gc
 import os
@@ -80,9 +81,11 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
 os.fsync = lambda file: None
 
 import hypothesis  # noqa: E402
+import jax  # noqa: E402
 import pytest  # noqa: E402
 from jax import monitoring  # noqa: E402
 
+from bmfjax.kernels.numerics.programs import forget_programs  # noqa: E402
 from tests.shared_fits import LONG_EXAMPLES, LONG_MODULES, with_shared_fits  # noqa: E402
 
 # The same examples on every machine, however busy it is.
@@ -142,6 +145,33 @@ def pytest_collection_finish(session):
     # through all of it again and again took a tenth of the time.
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
+
+
+#: GiB that a worker may hold before it lets go of compiled programs, and by how much more again.
+_MOST_MEMORY = {"now": 2.5, "more": 1.0}
+
+
+def _memory():
+    """GiB that this process holds; zero where no file tells."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**30
+    except OSError:
+        return 0.0
+
+
+def pytest_runtest_logfinish():
+    """Let go of compiled programs where they hold much memory: JAX keeps all of them.
+
+    Those that later tests ask for again are traced, and found in the cache of the run.
+    """
+    if _memory() > _MOST_MEMORY["now"]:
+        forget_programs()
+        jax.clear_caches()
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # of other C libraries
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+        _MOST_MEMORY["now"] = max(_MOST_MEMORY["now"], _memory() + _MOST_MEMORY["more"])
 
 
 def pytest_sessionfinish(session):
