@@ -223,7 +223,7 @@ def main(port, process, folder):
     )
     second.finish()
     of_mesh = found_by(second)
-    ratings = [ratings_on(mesh_of(jax.devices(), *shape)) for shape in ((2, 2), (1, 4))]
+    ratings = ratings_on(mesh_of(jax.devices(), 1, 4))
     path = folder / f"matrix_{process}.npz"
     packed = problem()[0].packed()
     save(path, BinaryMatrix.from_packed(packed.ones, COLUMNS, packed.observed))
@@ -248,7 +248,7 @@ def main(port, process, folder):
             "steps": second.steps_done,
             "changes": int((np.diff(alone.trace()["errors"]) != 0).sum()),
             "refusal": refusal(3),
-            "ratings_apart": [largest_difference(r, ratings_on(None)) for r in ratings],
+            "ratings_apart": largest_difference(ratings, ratings_on(None)),
         }
         (folder / "found.json").write_text(json.dumps(found))
 

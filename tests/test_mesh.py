@@ -74,8 +74,8 @@ def test_what_one_process_refuses_all_refuse(found):
 
 @pytest.mark.long
 def test_ratings_do_not_depend_on_the_mesh(found):
-    """But for rounding, on any mesh and without one."""
-    assert max(found["ratings_apart"]) < 1e-4
+    """But for rounding; chains are divided in the other tests."""
+    assert found["ratings_apart"] < 1e-4
 
 
 @pytest.mark.long
