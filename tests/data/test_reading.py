@@ -423,14 +423,6 @@ def test_one_new_row_is_read_as_many_are(tmp_path):
     np.testing.assert_array_equal(data.dense(), [[1, 0, NAN]])
 
 
-def test_a_table_of_ratings_with_a_slip_is_never_lines(tmp_path):
-    text = "user,Heat,Fargo,Alien,Jaws\nann,5,4,3,2\nbob,4,2,?,1\ncarl,3,5,4,4\n"
-    with pytest.raises(InputError, match=r"'\?' at row 2 \('bob'\), column 3 \('Alien'\).*line 3"):
-        load_ratings(written(tmp_path, text))
-    with pytest.raises(InputError, match="line 3 has 4 cells and line 2 has 5"):
-        load_ratings(written(tmp_path, text.replace("?,", "")))
-
-
 @pytest.mark.parametrize(("how", "value"), [("last", 1.0), ("mean", 3.0), ("sum", 6.0)])
 def test_a_pair_that_is_rated_twice_is_asked_about(tmp_path, how, value):
     path = written(tmp_path, "user,item,rating\na,x,5\nb,x,2\na,x,1\n")
