@@ -11,6 +11,7 @@ import re
 import shlex
 from pathlib import Path
 
+import jax
 import numpy as np
 import numpyro.infer
 import pandas as pd
@@ -46,10 +47,16 @@ PACKAGES = ("models", "infer", "kernels", "diagnostics", "optimize")
 _WHOLE_FIT, _WHOLE_RANKS = bmfjax.fit, bmfjax.compare_ranks
 _WHOLE_MCMC = numpyro.infer.MCMC
 _FITS = {}
+#: Models of fits that are drawn, of pages whose words or checks need draws; None of all. Other fits
+#: are where chains start, for which no sampler is compiled.
+DRAWN = {
+    "README": None, "cells": None, "first-fit": None, "missing": None,
+    "ratings": None, "report": None, "models": ("poisson",), "variants": ("ormachine-effects",),
+}  # fmt: skip
 
 
-def small_fit(data, rank=None, sampler=None, **options):
-    """Check what is asked for, and fit with few draws, once for all pages."""
+def small_fit(data, rank=None, sampler=None, *, drawn, **options):
+    """Check what is asked for, and fit with few draws or none, once for all pages."""
     kept = {n: v for n, v in options.items() if n not in ("max_time", "checkpoint", "resume")}
     kept.pop("progress", None)
     named = ask(data, rank, sampler, **kept).model.name
@@ -68,6 +75,10 @@ def small_fit(data, rank=None, sampler=None, **options):
         rank = 4 if isinstance(data, str) and data == "house-votes" else rank
     if "checkpoint" in options:
         return _WHOLE_FIT(data, rank, sampler, model=model, **options)
+    if drawn is not None and model.name not in drawn and not isinstance(sampler, bmfjax.SMC):
+        options["max_time"] = 1e-6
+        if model.name == "deep-ormachine":
+            sampler = bmfjax.Gibbs(num_start=0)
     # A page may hand over the matrix that another names.
     named = isinstance(data, bmfjax.BinaryMatrix) and data.name
     key = (
@@ -96,21 +107,44 @@ def small_ranks(data, ranks, **options):
 
 
 def small_mcmc(kernel, **options):
-    """Run the Boolean kernel for little; those of minibatches are quick."""
+    """Run the Boolean kernel for little; those of minibatches are quick.
+
+    NUTS is NumPyro's: it has the draws of the kernel beside it, and is traced, not compiled.
+    """
+    if isinstance(kernel, numpyro.infer.NUTS):
+        return Beside(kernel)
     if not isinstance(kernel, bmfjax.IASG | bmfjax.SGLD | bmfjax.SGHMC):
         options |= {"num_warmup": 10, "num_samples": 8, "num_chains": 2, "progress_bar": False}
-    return _WHOLE_MCMC(kernel, **options)
+    Beside.last = _WHOLE_MCMC(kernel, **options)
+    return Beside.last
+
+
+class Beside:
+    """A run of NUTS on the model of the run before."""
+
+    def __init__(self, kernel):
+        self.kernel, self.get_samples = kernel, self.last.get_samples
+
+    def run(self, key, *args):
+        """Trace the start and one step of the model that the page gives."""
+
+        def two(key):
+            state = self.kernel.init(key, 0, None, args, {})
+            return self.kernel.sample(state, args, {})
+
+        jax.eval_shape(two, key)
 
 
 @pytest.fixture
-def small(monkeypatch, tmp_path, quick_page):
+def small(path, monkeypatch, tmp_path, quick_page):
+    fit = functools.partial(small_fit, drawn=DRAWN.get(path.stem, ()))
     monkeypatch.chdir(tmp_path)
     votes = bmfjax.load("house-votes")
     table = pd.DataFrame(votes.dense(), columns=list(votes.column_names))
     table.to_csv("votes.csv", index=False)  # what a reader of the README has
-    monkeypatch.setattr(bmfjax, "fit", small_fit)
+    monkeypatch.setattr(bmfjax, "fit", fit)
     monkeypatch.setattr(bmfjax, "compare_ranks", small_ranks)
-    monkeypatch.setattr(importlib.import_module("bmfjax.sklearn"), "fit", small_fit)
+    monkeypatch.setattr(importlib.import_module("bmfjax.sklearn"), "fit", fit)
     monkeypatch.setattr(numpyro.infer, "MCMC", small_mcmc)
     monkeypatch.setattr(bmfjax, "use_compilation_cache", lambda: tmp_path)
 
