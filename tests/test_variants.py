@@ -1,6 +1,8 @@
 """Variants of the Boolean model through `bmfjax.fit`: their posterior, and all that fits have."""
 
+import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ from jax import random
 from numpyro.infer import Predictive
 from numpyro.infer.util import log_density
 from scipy.special import expit
+from scipy.stats import norm
 
 import bmfjax
 from bmfjax import models
@@ -18,7 +21,7 @@ from bmfjax.cli import main
 from bmfjax.data import InputError
 from bmfjax.diagnostics import posterior_dataset
 from bmfjax.families import ask, variants
-from bmfjax.infer import new_rows
+from bmfjax.infer import new_rows, whole_rows
 from tests.said import said
 from tests.test_cells import fit_of
 
@@ -133,6 +136,45 @@ def test_rows_that_were_fitted_are_found_again(model, monkeypatch):
             monkeypatch.setattr(module, "MAX_SUMMED_RANK", 0)
         np.testing.assert_allclose(fit.transform(X), usage, atol=0.08)
         np.testing.assert_allclose(np.exp(fit.score_new(X, i, j, ones)), chance, atol=0.08)
+
+
+@EVERY
+def test_whole_rows_of_variants_sum_to_one_and_give_their_chances(model):
+    fit = fitted(model)
+    rows = np.array(list(itertools.product([0.0, 1.0], repeat=3)))
+    every = np.exp(fit.score_rows(rows, num_draws=20))
+    assert every.sum() == pytest.approx(1.0, rel=1e-6)
+    given = np.array([[1.0, np.nan, np.nan], [np.nan, 0.0, np.nan]])
+    chance = fit.complete(given, num_draws=20)
+    first, second = rows[:, 0] == 1, rows[:, 1] == 0
+    for row, seen, column in ((0, first, 1), (0, first, 2), (1, second, 0), (1, second, 2)):
+        expected = every[seen & (rows[:, column] == 1)].sum() / every[seen].sum()
+        assert chance[row, column] == pytest.approx(expected, rel=1e-6)
+    # Draws count alike for single cells, which makes little difference.
+    alone = np.exp(fit.score_new(given, [0], [1], [1.0]))
+    assert chance[0, 1] == pytest.approx(alone[0], abs=0.05)
+
+
+@pytest.mark.long
+def test_effects_are_integrated_out():
+    """Against the sum over far more nodes of the effect, for both sets of one factor."""
+    fit = fitted("ormachine-effects")
+    others = {n: v[:1, 7:8] for n, v in fit.other_draws.items()}
+    fit = dataclasses.replace(fit, basis_draws=fit.basis_draws[:1, 7:8], other_draws=others)
+    sd = float(others["row_precision"].ravel()[0]) ** -0.5
+    nodes = np.linspace(-9 * sd, 9 * sd, 4001)
+    weights = norm.pdf(nodes, scale=sd) * (nodes[1] - nodes[0])
+    level = others["intercept"].ravel()[0] + others["column_effect"][0, 0]
+    row, total = np.array([1.0, 0.0, 1.0]), 0.0
+    for z in itertools.product([0, 1], repeat=fit.rank):
+        cover = (np.asarray(fit.basis_draws[0, 0]) & np.array(z, bool)).any(1)
+        one = expit(nodes[:, None] + level + others["dispersion"].ravel()[0] * (2 * cover - 1))
+        density = others["usage_density"].reshape(-1)
+        prior = np.prod(np.where(z, density, 1 - density))
+        total += prior * (weights @ np.prod(np.where(row == 1, one, 1 - one), 1))
+    # One draw is chosen of those that the usage has.
+    terms = whole_rows.by_states(bmfjax.BinaryMatrix(row[None]), fit._row_states(np.array([0])), 0)
+    assert next(terms).log_probability[0] == pytest.approx(np.log(total), abs=1e-6)
 
 
 @EVERY

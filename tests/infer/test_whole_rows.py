@@ -15,7 +15,6 @@ from bmfjax.infer import whole_rows
 from bmfjax.posterior.packed import PackedDraws
 from tests.test_cells import fit_of
 from tests.test_ranks import boolean_fit
-from tests.test_variants import LONG, fitted
 
 NAN = np.nan
 ROWS = np.array([[1, 0, 1, 1, 0, 0], [0, 0, 1, NAN, 1, 1]])
@@ -94,12 +93,16 @@ def test_draws_count_by_what_they_say_of_the_known_cells():
 
 
 def test_whole_rows_of_the_hamming_machine_are_the_enumeration():
-    fit = fitted("hamming")
+    of_bits, _, others = boolean_fit(columns=3)
+    fit = fit_of("hamming", of_bits.data, rows=4, columns=3, draws=3, rank=2)
     fit = dataclasses.replace(
         fit,
-        basis_draws=fit.basis_draws[:1, :3],
-        usage_draws=fit.usage_draws[:1, :3],
-        other_draws={n: v[:1, :3] for n, v in fit.other_draws.items()},
+        basis_draws=of_bits.basis_draws,
+        usage_draws=of_bits.usage_draws,
+        other_draws={
+            "dispersion": fit.other_draws["dispersion"][:1],
+            "usage_density": others["usage_density"],
+        },
     )
     size = fit.other_draws["dispersion"][0]
 
@@ -108,48 +111,6 @@ def test_whole_rows_of_the_hamming_machine_are_the_enumeration():
 
     probability = mixture_of_bits(fit, one_given, fit.other_draws["usage_density"])
     check_against_mixture(fit, probability, ROWS[:, :3], GIVEN[:, :3])
-
-
-@pytest.mark.parametrize(
-    "model",
-    ["one-hot", *(pytest.param(m, marks=pytest.mark.long) for m in LONG)],
-)
-def test_whole_rows_of_variants_sum_to_one_and_give_their_chances(model):
-    fit = fitted(model)
-    rows = np.array(list(itertools.product([0.0, 1.0], repeat=3)))
-    every = np.exp(fit.score_rows(rows, num_draws=20))
-    assert every.sum() == pytest.approx(1.0, rel=1e-6)
-    given = np.array([[1.0, NAN, NAN], [NAN, 0.0, NAN]])
-    chance = fit.complete(given, num_draws=20)
-    first, second = rows[:, 0] == 1, rows[:, 1] == 0
-    for row, seen, column in ((0, first, 1), (0, first, 2), (1, second, 0), (1, second, 2)):
-        expected = every[seen & (rows[:, column] == 1)].sum() / every[seen].sum()
-        assert chance[row, column] == pytest.approx(expected, rel=1e-6)
-    # Draws count alike for single cells, which makes little difference.
-    alone = np.exp(fit.score_new(given, [0], [1], [1.0]))
-    assert chance[0, 1] == pytest.approx(alone[0], abs=0.05)
-
-
-@pytest.mark.long
-def test_effects_are_integrated_out():
-    """Against the sum over far more nodes of the effect, for both sets of one factor."""
-    fit = fitted("ormachine-effects")
-    others = {n: v[:1, 7:8] for n, v in fit.other_draws.items()}
-    fit = dataclasses.replace(fit, basis_draws=fit.basis_draws[:1, 7:8], other_draws=others)
-    sd = float(others["row_precision"].ravel()[0]) ** -0.5
-    nodes = np.linspace(-9 * sd, 9 * sd, 4001)
-    weights = norm.pdf(nodes, scale=sd) * (nodes[1] - nodes[0])
-    level = others["intercept"].ravel()[0] + others["column_effect"][0, 0]
-    row, total = np.array([1.0, 0.0, 1.0]), 0.0
-    for z in itertools.product([0, 1], repeat=fit.rank):
-        cover = (np.asarray(fit.basis_draws[0, 0]) & np.array(z, bool)).any(1)
-        one = expit(nodes[:, None] + level + others["dispersion"].ravel()[0] * (2 * cover - 1))
-        density = others["usage_density"].reshape(-1)
-        prior = np.prod(np.where(z, density, 1 - density))
-        total += prior * (weights @ np.prod(np.where(row == 1, one, 1 - one), 1))
-    # One draw is chosen of those that the usage has.
-    terms = whole_rows.by_states(bmfjax.BinaryMatrix(row[None]), fit._row_states(np.array([0])), 0)
-    assert next(terms).log_probability[0] == pytest.approx(np.log(total), abs=1e-6)
 
 
 # ---- the logistic model --------------------------------------------------------------------------
