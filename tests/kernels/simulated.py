@@ -32,6 +32,10 @@ from bmfjax.kernels.nonnegative import gibbs as nonnegative
 from bmfjax.kernels.poisson.density import log_likelihood as log_likelihood_of_counts
 from bmfjax.kernels.poisson.density import log_prior as log_prior_of_counts
 from bmfjax.kernels.poisson.gibbs import poisson_gibbs
+from bmfjax.kernels.ratings.attributes import decomposed
+from bmfjax.kernels.ratings.density import log_prior as log_prior_of_ratings
+from bmfjax.kernels.ratings.density import log_probabilities
+from bmfjax.kernels.ratings.gibbs import pmf_gibbs
 from bmfjax.kernels.relaxed import scales
 from bmfjax.kernels.relaxed.density import log_joint
 from bmfjax.kernels.relaxed.gibbs import truncated_gibbs
@@ -45,6 +49,9 @@ from tests.kernels import test_deep_ormachine as of_layers
 from tests.kernels import test_effects as of_effects
 from tests.kernels import test_features_gibbs as of_features
 from tests.kernels import test_logistic_gibbs as of_signs
+from tests.kernels import test_pmf as of_ratings
+from tests.kernels import test_pmf_attributes as of_attributes
+from tests.kernels import test_pmf_relevance as of_relevance
 from tests.kernels import test_poisson_gibbs as of_counts
 from tests.kernels.boolean_exactness import as_sites, boolean_problem, with_values
 from tests.kernels.exactness import Problem, broken, new_problem, simulator
@@ -302,6 +309,107 @@ def counts(kind):
         )
 
     return simulator(problem, make, statistics, num_chains=300, num_draws=31, thin=3)
+
+
+# ---- ratings -----------------------------------------------------------------------------------
+
+
+def ratings(link):
+    """Faults: factors on the strength of the prior of means, and on the rate of that of effects."""
+
+    def wrong(density, strength, rate):
+        prior = density.factors._replace(strength=strength * density.factors.strength)
+        return density._replace(factors=prior, effect_gamma=(6.0, 3.0 * rate))
+
+    def more(position):
+        return (position["usage_mean"] ** 2).sum(), jnp.trace(position["basis_precision"])
+
+    density = of_ratings.DENSITY._replace(link=link)
+    return chains_of_ratings(
+        density, of_ratings.the_model(link), of_ratings.template(), wrong, more
+    )
+
+
+def ratings_of_relevance():
+    """The fault: a factor on the shape of the prior of the factors' precisions."""
+
+    def wrong(density, factor):
+        shape, rate = of_relevance.RELEVANCE
+        return density._replace(relevance=(factor * shape, rate))
+
+    def more(position):
+        usage, precision = position["usage"], position["usage_precision"]
+        sums = position["basis_precision"].sum(), (usage.sum(0) ** 2).sum()
+        return jnp.log(precision).sum(), *sums
+
+    density, model = of_relevance.density_of("ordered"), of_relevance.the_model("ordered")
+    return chains_of_ratings(density, model, of_ratings.template(), wrong, more)
+
+
+def ratings_with_attributes():
+    """The fault: a factor on the rate of the prior of ridges."""
+    ridge, groups = of_attributes.RIDGE, of_attributes.OF_ROWS
+    x = jnp.asarray(np.concatenate(groups, 1), jnp.float32)
+
+    def wrong(density, factor):
+        return density._replace(ridge=(ridge[0], factor * ridge[1]))
+
+    def more(position):
+        coefficients = position["usage_coefficients"]
+        return (
+            jnp.log(position["row_ridge"][0]), jnp.trace(position["usage_precision"]),
+            coefficients[0, 0] * position["basis"][0, 0], (coefficients**2).sum(),
+            (position["row_coefficients"] ** 2).sum(),
+            position["usage_ridge"][1] * position["row_ridge"][1],
+            (x @ coefficients * position["usage"]).sum(),
+        )  # fmt: skip
+
+    density = of_ratings.DENSITY._replace(link="ordered", attributes=("row",), ridge=ridge)
+    data = of_ratings.template()._replace(row_attributes=tuple(map(decomposed, groups)))
+    return chains_of_ratings(density, of_attributes.with_attributes("ordered"), data, wrong, more)
+
+
+def chains_of_ratings(density, model, template, wrong, more):
+    """`wrong(density, *faults)` is that of the sampler; `more(position)` are statistics of it."""
+
+    def draw_joint(key):
+        trace = handlers.trace(handlers.seed(model, key)).get_trace(shape=of_ratings.SHAPE)
+        full = trace["data"]["value"].astype(jnp.float32)
+        full = 2 * full - 1 if density.link == "probit" else full
+        return {n: trace[n]["value"] for n in density.sites}, full
+
+    def statistics(position, data):
+        observed, full = data
+        e, product = of_ratings.fits(position), position["usage"] @ position["basis"].T
+        terms = log_probabilities(
+            density.link, full, e, position.get("precision", 1.0), position.get("cutpoints")
+        )
+        joint = jnp.where(of_ratings.SEEN, terms, 0.0).sum()
+        level = position["cutpoints"] if "cutpoints" in position else position["intercept"][None]
+        return numbers(
+            level[0], product[0, 0], product[4, 1], position["row_effect"][1],
+            jnp.log(position["column_precision"]), (position["usage"] ** 2).sum(),
+            joint + log_prior_of_ratings(density, position, observed), *more(position),
+            jnp.log(position.get("precision", position["row_precision"])),
+            jnp.where(of_ratings.SEEN, full * e, 0.0).sum(), level[-1] ** 2,
+        )  # fmt: skip
+
+    def make(density, *faults):
+        # The faults are traced numbers.
+        with mock.patch("bmfjax.kernels.ratings.gibbs.check_density"):
+            algorithm = pmf_gibbs(wrong(density, *faults))
+        return algorithm._replace(
+            init=lambda key, position, data: algorithm.init(key, position, data[0]),
+            step=lambda key, state, data: algorithm.step(key, state, data[0]),
+        )
+
+    problem = Problem(
+        draw_joint,
+        lambda full: (of_ratings.with_values(template, full), full),
+        density,
+        lambda key, position: of_ratings.simulate(key, position, density),
+    )
+    return simulator(problem, make, statistics, num_chains=160, num_draws=20, thin=4)
 
 
 # ---- Boolean factors ---------------------------------------------------------------------------

@@ -78,6 +78,16 @@ COUNTS = Kernel(
     (((1.0, 3.0), None, 1e-6),),
     key=5, most=3.9, effective=700, marks=LONG,
 )  # fmt: skip
+OF_RATINGS = ("level", "product", "missing product", "row effect", "column precision",
+              "usage square", "log joint")  # fmt: skip
+OF_NOISE = ("precision", "fit of data", "last level")
+BOTH = (3.0, 2.5)  # means that are held more strongly, effects that are thought to be larger
+RATINGS = Kernel(
+    functools.partial(simulated.ratings, "identity"),
+    (*OF_RATINGS, "usage mean", "trace", *OF_NOISE), 10, (1.0, 1.0),
+    ((BOTH, "usage mean", 0, 6.0), (BOTH, "column precision", 0, 6.0)),
+    apart=1, most=3.9, effective=300, smallest=5e-4, marks=LONG,
+)  # fmt: skip
 KERNELS = {
     "relaxed": Kernel(
         simulated.relaxed,
@@ -111,6 +121,25 @@ KERNELS = {
         chains=functools.partial(simulated.counts, "absent"),
         of_joint=(((1.0, 3.0), None, None, 6.0),), of_ranks=(), effective=500,
         smallest=1e-4,  # 4e-4 with this key; of three others the smallest of nine is 0.03 to 0.16
+    ),
+    "ratings": RATINGS,
+    "ratings, probit": RATINGS._replace(
+        chains=functools.partial(simulated.ratings, "probit"), of_joint=()
+    ),
+    "ratings, ordered": RATINGS._replace(
+        chains=functools.partial(simulated.ratings, "ordered"), of_joint=()
+    ),
+    # Of one link, none of which the conditionals of factors know.
+    "ratings, relevance": Kernel(
+        simulated.ratings_of_relevance,
+        (*OF_RATINGS, "relevance", "of columns", "sums", *OF_NOISE), 0, (1.0,),
+        (((1.5,), "relevance", 0, 6.0),), key=1, most=4.0, effective=300, marks=LONG,
+    ),
+    "ratings, attributes": Kernel(
+        simulated.ratings_with_attributes,
+        (*OF_RATINGS, "ridge", "trace", "coefficient", "coefficients", "effects'", "ridges",
+         "explained", *OF_NOISE),
+        0, (1.0,), (((3.0,), "ridge", 0, 6.0),), key=1, most=3.9, effective=300, marks=LONG,
     ),
     "features": FEATURES,
     "features, positive": FEATURES._replace(
@@ -178,6 +207,7 @@ def chains(name):
     return KERNELS[name].chains()
 
 
+@functools.cache
 def joint_scores(name, faults):
     """Geweke's scores (moment, statistic), and the fewest effective draws."""
     kernel = KERNELS[name]

@@ -1,7 +1,6 @@
-"""The Gibbs sampler of matrix factorisation is exact: density, conditionals, Geweke, ranks."""
+"""The Gibbs sampler of matrix factorisation: conditionals, noise, the program, refusals."""
 
 import functools
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +8,9 @@ import numpy as np
 import pytest
 import scipy.stats
 from jax import lax, random
-from numpyro import handlers
 from numpyro.distributions import Gamma
-from numpyro.infer.util import log_density
 
 from bmfjax.data import InputError
-from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
 from bmfjax.infer import ChainRun
 from bmfjax.kernels.numerics.normal_wishart import (
     NormalWishart,
@@ -22,12 +18,12 @@ from bmfjax.kernels.numerics.normal_wishart import (
     gamma_shapes,
     moments,
 )
-from bmfjax.kernels.ratings.density import LINKS, latent, log_interval, log_prior, log_probabilities
+from bmfjax.kernels.ratings.density import latent, log_interval, log_probabilities
 from bmfjax.kernels.ratings.entries import entry_blocks
 from bmfjax.kernels.ratings.gibbs import PMFDensity, pmf_gibbs
 from bmfjax.kernels.ratings.vectors import draw_side
 from bmfjax.models import pmf
-from tests.kernels.exactness import choose, fast_jit
+from tests.kernels.exactness import fast_jit
 
 # Priors of which all moments exist: with the degrees of the paper factors are as wide as Cauchy's.
 RANK, CATEGORIES, SHAPE = 2, 4, (6, 5)
@@ -71,23 +67,6 @@ def with_values(data, full):
 
 
 # ---- density and conditionals ------------------------------------------------------------------
-
-
-#: One program a link, for this test and those of all its draws. Their conditionals stand below.
-EACH = pytest.mark.parametrize("link", LINKS)
-
-
-@pytest.mark.long
-@EACH
-@pytest.mark.device
-def test_the_log_joint_is_the_models(link):
-    """Of the draws of a chain, as their steps report it."""
-    full, positions, joints = jax.tree.map(lambda a: a[0], calibrated(link)[2])
-    values = np.where(SEEN, (full + 1) / 2 if link == "probit" else full, np.nan)
-    density = lambda position: log_density(the_model(link), (values,), {}, position)[0]  # noqa: E731
-    expected = fast_jit(jax.vmap(density))(positions)
-    np.testing.assert_allclose(joints, expected, rtol=0, atol=2e-3)
-    assert set(positions) == set(DENSITY._replace(link=link).sites)
 
 
 @pytest.mark.parametrize(("side", "power"), [("row", 1.0), ("column", 0.4)])
@@ -239,42 +218,12 @@ def test_logarithms_of_probabilities_are_right_in_the_tails():
     assert np.exp(both).sum() == pytest.approx(1.0, abs=1e-6)
 
 
-# ---- Geweke's test and calibration -------------------------------------------------------------
-
-STATISTICS = (
-    "level", "log joint", "product", "missing product", "row effect", "column precision",
-    "usage mean", "trace", "usage square", "precision", "fit of data", "last level",
-)  # fmt: skip
-INVARIANT = 10  # of them say nothing of the data
-CHAINS, DRAWS, KEPT, THIN = 160, 20, 15, 4
+# ---- what `test_exactness.py` simulates --------------------------------------------------------
 
 
 def fits(position):
     effects = position["row_effect"][:, None] + position["column_effect"]
     return position.get("intercept", 0.0) + effects + position["usage"] @ position["basis"].T
-
-
-def statistics(position, full, density):
-    e, product = fits(position), position["usage"] @ position["basis"].T
-    terms = log_probabilities(
-        density.link, full, e, position.get("precision", 1.0), position.get("cutpoints")
-    )
-    level = position["cutpoints"] if density.link == "ordered" else position["intercept"][None]
-    found = {
-        "level": level[0],
-        "last level": level[-1] ** 2,
-        "log joint": jnp.where(SEEN, terms, 0.0).sum() + log_prior(density, position),
-        "product": product[0, 0],
-        "missing product": product[4, 1],
-        "row effect": position["row_effect"][1],
-        "column precision": jnp.log(position["column_precision"]),
-        "usage mean": (position["usage_mean"] ** 2).sum(),
-        "trace": jnp.trace(position["basis_precision"]),
-        "usage square": (position["usage"] ** 2).sum(),
-        "precision": jnp.log(position.get("precision", position["row_precision"])),
-        "fit of data": jnp.where(SEEN, full * e, 0.0).sum(),
-    }
-    return jnp.stack([found[n] for n in STATISTICS])
 
 
 def simulate(key, position, density):
@@ -286,104 +235,6 @@ def simulate(key, position, density):
     if density.link == "probit":
         return jnp.where(z > 0, 1.0, -1.0)
     return (z[..., None] > position["cutpoints"]).sum(-1).astype(z.dtype)
-
-
-@functools.cache
-def simulated_chains(link):
-    """``run(key, redraw, strength, rate) -> (truth, draws, more)``: see `tests.kernels.exactness`.
-
-    More: the first data of the chains, positions of the draws, and the log joint of their steps.
-    The faults: factors on the strength of the prior of the means, and on the rate of the effects'.
-    """
-    density, data = DENSITY._replace(link=link), template()
-
-    def draw_joint(key):
-        trace = handlers.trace(handlers.seed(the_model(link), key)).get_trace(shape=SHAPE)
-        full = trace["data"]["value"].astype(jnp.float32)
-        full = 2 * full - 1 if link == "probit" else full
-        return {n: trace[n]["value"] for n in density.sites}, full
-
-    def one(key, start, full, redraw, strength, rate):
-        wrong = density._replace(
-            factors=PRIOR._replace(strength=2.0 * strength), effect_gamma=(6.0, 3.0 * rate)
-        )
-        with mock.patch(
-            "bmfjax.kernels.ratings.gibbs.check_density"
-        ):  # the faults are traced numbers
-            algorithm = pmf_gibbs(wrong)
-
-        def body(carry, key):
-            state, full = carry
-            key_steps, key_data = random.split(key)
-            observed = with_values(data, full)
-
-            def step(state, key):
-                state, info = algorithm.step(key, state, observed)
-                return state, info.log_joint
-
-            state, joints = lax.scan(step, state, random.split(key_steps, THIN))
-            full = jnp.where(redraw, simulate(key_data, state.position, density), full)
-            found = statistics(state.position, full, density)
-            return (state, full), (found, state.position, joints[-1])
-
-        state = algorithm.init(key, start, data)
-        return lax.scan(body, (state, full), random.split(key, DRAWS))[1]
-
-    joint = fast_jit(jax.vmap(draw_joint))
-
-    @fast_jit
-    def chains(keys, truth, other, full, *options):
-        def each(key, truth, other, full):
-            start = choose(options[0], truth, other)
-            draws, *last = one(key, start, full, *options)
-            return statistics(truth, full, density), draws, (full, *last)
-
-        return jax.vmap(each)(keys, truth, other, full)
-
-    def run(key, redraw, strength=1.0, rate=1.0):
-        keys = random.split(key, (3, CHAINS))
-        truth, full = joint(keys[0])
-        other, _ = joint(keys[1])
-        found = chains(keys[2], truth, other, full, redraw, strength, rate)
-        return jax.tree.map(np.asarray, found)
-
-    return run
-
-
-def joint_distribution_scores(link, *faults):
-    marginal, successive, _ = simulated_chains(link)(random.key(0), True, *faults)
-    return np.abs(geweke_scores(marginal, successive)), ess_bulk(successive).min()
-
-
-@functools.cache
-def calibrated(link):
-    return simulated_chains(link)(random.key(2), False)
-
-
-@pytest.mark.long
-@EACH
-@pytest.mark.device
-def test_the_joint_distribution_is_that_of_the_model(link):
-    scores, size = joint_distribution_scores(link)
-    assert size > 300
-    assert np.nanmax(scores) < 3.9  # of 24
-
-
-@pytest.mark.long
-def test_the_joint_distribution_shows_a_fault():
-    """Two at once: means that are held more strongly, effects that are thought to be larger."""
-    scores, _ = joint_distribution_scores("identity", 3.0, 2.5)
-    assert scores[0, STATISTICS.index("usage mean")] > 6
-    assert scores[0, STATISTICS.index("column precision")] > 6
-
-
-@pytest.mark.long
-@EACH
-@pytest.mark.device
-def test_ranks_of_the_truth_among_the_draws_are_uniform(link):
-    truth, draws, _ = calibrated(link)
-    ranks = rank_statistics(draws[:, -KEPT:, :INVARIANT], truth[:, :INVARIANT])
-    assert rank_uniformity(ranks, KEPT).min() > 5e-4
 
 
 # ---- the program -------------------------------------------------------------------------------

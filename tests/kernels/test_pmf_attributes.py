@@ -1,7 +1,6 @@
 """Attributes in the prior means of matrix factorisation: conditionals, the joint distribution."""
 
 import functools
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -14,21 +13,16 @@ from numpyro.distributions import Gamma
 from numpyro.infer.util import log_density
 
 from bmfjax.data import InputError
-from bmfjax.diagnostics import ess_bulk, geweke_scores
 from bmfjax.infer import PMFGibbs
 from bmfjax.kernels.ratings.attributes import decomposed, draw_coefficients, explained, plain
 from bmfjax.kernels.ratings.density import log_prior
-from bmfjax.kernels.ratings.gibbs import pmf_gibbs
 from bmfjax.models import pmf
 from tests.kernels.exactness import fast_jit
 from tests.kernels.test_pmf import (
     DENSITY,
     SEEN,
     SHAPE,
-    simulate,
-    template,
     the_model,
-    with_values,
 )
 
 RIDGE = (6.0, 2.0)
@@ -102,99 +96,13 @@ def test_what_is_explained_is_the_product():
     assert twice.size.shape == (6,) and twice.right.shape == (20, 6)
 
 
-# ---- the joint distribution ----------------------------------------------------------------------
-
-STATISTICS = (
-    "level", "product", "row effect", "usage", "column precision", "trace", "coefficients",
-    "square", "effects'", "ridges", "first ridge", "explained", "fit of data",
-)  # fmt: skip
+# ---- under NumPyro, and what is refused ----------------------------------------------------------
 
 
 def with_attributes(link, columns=None):
     return functools.partial(
         the_model(link), row_attributes=OF_ROWS, column_attributes=columns, ridge=Gamma(*RIDGE)
     )
-
-
-def statistics(position, full):
-    product = position["usage"] @ position["basis"].T
-    x = jnp.asarray(np.concatenate(OF_ROWS, 1), jnp.float32)
-    explained = x @ position["usage_coefficients"]
-    level = position["cutpoints"] if "cutpoints" in position else position["intercept"][None]
-    found = {
-        "level": level[0],
-        "product": product[0, 0],
-        "row effect": position["row_effect"][4],
-        "usage": (position["usage"] ** 2).sum(),
-        "column precision": jnp.log(position["column_precision"]),
-        "trace": jnp.trace(position["usage_precision"]),
-        "coefficients": position["usage_coefficients"][0, 0] * position["basis"][0, 0],
-        "square": (position["usage_coefficients"] ** 2).sum(),
-        "effects'": (position["row_coefficients"] ** 2).sum(),
-        "ridges": position["usage_ridge"][1] * position["row_ridge"][1],
-        "first ridge": jnp.log(position["row_ridge"][0]),
-        "explained": (explained * position["usage"]).sum(),
-        "fit of data": jnp.where(SEEN, full * product, 0.0).sum(),
-    }
-    return jnp.stack([found[n] for n in STATISTICS])
-
-
-@functools.cache
-def simulated(link):
-    """``run(rate) -> (truth, draws)``; the fault is a factor on a rate."""
-    density = DENSITY._replace(link=link, attributes=("row",), ridge=RIDGE)
-    data = template()._replace(row_attributes=tuple(map(decomposed, OF_ROWS)))
-
-    def chain(key, rate):
-        key, key_start = random.split(key)
-        trace = handlers.trace(handlers.seed(with_attributes(link), key_start)).get_trace(
-            shape=SHAPE
-        )
-        position = {n: trace[n]["value"] for n in density.sites}
-        full = trace["data"]["value"].astype(jnp.float32)
-        truth = statistics(position, full)
-        with mock.patch("bmfjax.kernels.ratings.gibbs.check_density"):
-            algorithm = pmf_gibbs(density._replace(ridge=(RIDGE[0], rate * RIDGE[1])))
-
-        def body(carry, key):
-            state, full = carry
-            key_steps, key_data = random.split(key)
-            observed = with_values(data, full)
-
-            def step(state, key):
-                return algorithm.step(key, state, observed)[0], None
-
-            state = lax.scan(step, state, random.split(key_steps, THIN))[0]
-            full = simulate(key_data, state.position, density)
-            return (state, full), statistics(state.position, full)
-
-        state = algorithm.init(key, position, data)
-        return truth, lax.scan(body, (state, full), random.split(key, DRAWS))[1]
-
-    program = fast_jit(jax.vmap(chain, in_axes=(0, None)))
-
-    def run(rate=1.0):
-        found = program(random.split(random.key(1), CHAINS), rate)
-        return jax.tree.map(np.asarray, found)
-
-    return run
-
-
-@pytest.mark.long
-def test_the_joint_distribution_is_that_of_the_model():
-    truth, draws = simulated("ordered")()
-    assert ess_bulk(draws).min() > 300
-    assert np.nanmax(np.abs(geweke_scores(truth, draws))) < 3.9
-
-
-@pytest.mark.long
-def test_the_joint_distribution_shows_a_fault():
-    truth, draws = simulated("ordered")(3.0)
-    scores = np.abs(geweke_scores(truth, draws))
-    assert scores[0, STATISTICS.index("first ridge")] > 6
-
-
-# ---- under NumPyro, and what is refused ----------------------------------------------------------
 
 
 @pytest.mark.long
