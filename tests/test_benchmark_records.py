@@ -133,6 +133,10 @@ def test_parts_of_planted_features_keep_every_fit_of_a_matrix():
     assert least_to_most(fits[:1], "features", "found") == "3"
     with pytest.raises(ValueError, match="two parts hold the same run: tiles, seed 1"):
         joined([*parts, parts[1]])
+    same, changed = (part(3, commit, matrix=m, **one) for commit, m in (("c", 1), ("d", 2)))
+    assert len(joined([*parts, same])["tiles"]) == 5
+    with pytest.raises(ValueError, match="two parts have other matrices of tiles, seed 3"):
+        joined([*parts, same, changed])
 
 
 def test_a_record_of_parts_says_where_each_was_made(tmp_path, monkeypatch):

@@ -12,11 +12,14 @@ feature, under the prior that the fit learned for them; and how many 95 % interv
 "tiles" gives, for features with positive weights and for the Boolean product with two rates, how
 many tiles have a kept one with a Jaccard index of cells of at least 0.8 that is real with a
 probability of at least 0.9, beside those that are as alike where the rates are known, and of the
-rows the columns, and of the columns the rows; and how many kept ones are like none. "effects" gives
-how many are kept.
+rows the columns, and of the columns the rows; and how many kept ones are like none. Of the Boolean
+product it gives the log posterior of the planted tiles beside that of the tiles found, under two
+rates: where the planted ones have more, the search has missed them, and where they have less, the
+data prefer others. "effects" gives how many are kept.
 
 What a record holds already is not fitted again. Parts of the record may be made side by side, each
-in a file of its own name, and joined. A matrix that several parts fitted is told by all fits.
+in a file of its own name, and joined. A matrix that several parts fitted is told by all fits; that
+a seed made the same matrix in all of them is held by a checksum.
 
     python benchmarks/rank/planted_features.py
     python benchmarks/rank/planted_features.py --kinds effects --runs 4
@@ -27,6 +30,7 @@ in a file of its own name, and joined. A matrix that several parts fitted is tol
 import itertools
 import sys
 import time
+import zlib
 from math import nan
 from pathlib import Path
 
@@ -35,6 +39,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import expit, log_expit, logsumexp, softmax
 
 import bmfjax
+from bmfjax.diagnostics.most_probable import log_posterior
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -58,6 +63,12 @@ FOUND, REAL, LIKE = 0.8, 0.9, 0.5
 TILES = {
     "features": bmfjax.Features(RANK, weights="positive"),
     "two rates": bmfjax.OrMachine(RANK, num_rates=2),
+}
+#: A sweep of the Boolean product takes ten times that of features: fewer, without temperatures.
+OF_TILES = {
+    "features": FIT,
+    "two rates": FIT
+    | {"num_warmup": 300, "num_samples": 200, "sampler": bmfjax.Gibbs(inverse_temperatures=None)},
 }
 
 
@@ -164,20 +175,47 @@ def of_tiles(seed: int, models=None) -> dict:
     """Fit one matrix with planted tiles by these models, or all."""
     ones, usage, basis, *rates = tiles_of(seed)
     known = _both(usage, basis), _both(*tiles_when_known(ones, usage, basis, *rates))
-    found = {name: _tiles_found(ones, usage, basis, TILES[name], seed) for name in models or TILES}
-    return {"found_when_known": int((jaccard(*known).diagonal() >= FOUND).sum()), **found}
+    best = jaccard(*known).diagonal()
+    found = {name: _tiles_found(ones, usage, basis, name, seed) for name in models or TILES}
+    return {
+        "matrix": checksum(ones), "rates": [round(rate, 3) for rate in rates],
+        "found_when_known": int((best >= FOUND).sum()), "alike_when_known": _rounded(best), **found,
+    }  # fmt: skip
 
 
-def _tiles_found(ones, usage, basis, model, seed: int) -> dict:
-    fit = bmfjax.fit(ones, model, seed=seed, **FIT)
-    table = fit.tiles()
+def _tiles_found(ones, usage, basis, name: str, seed: int) -> dict:
+    began = time.process_time()
+    fit = bmfjax.fit(ones, TILES[name], seed=seed, **OF_TILES[name])
+    spent, every = time.process_time() - began, fit.tiles(all=True)
+    # Of each planted tile the one that is most like it, kept or not.
+    of_each = jaccard(_both(usage, basis), _both(fit.usage_binary, fit.basis_binary))
+    table, nearest = fit.tiles(), of_each.argmax(1)
     at = table.index.to_numpy() - 1
     alike = jaccard(_both(usage, basis), _both(fit.usage_binary[:, at], fit.basis_binary[:, at]))
     real = (alike >= FOUND) & (table["p_real"].to_numpy() >= REAL)
     return {
         "planted": PLANTED, "found": int(real.any(1).sum()), "kept": len(table),
         "false": int((alike < LIKE).all(0).sum()), "verdict": str(fit.verdict)[:40],
+        "alike": _rounded(of_each.max(1)), "p_real": _rounded(every["p_real"].to_numpy()[nearest]),
+        "cpu_seconds": round(spent, 1),
+        **(_log_posteriors(fit, ones, usage, basis) if name == "two rates" else {}),
     }  # fmt: skip
+
+
+def _log_posteriors(fit, ones, usage, basis) -> dict:
+    """Return the log posteriors of planted tiles, and of those of a fit of Boolean products."""
+    tiles = {"planted": (usage, basis), "found": (fit.usage_binary, fit.basis_binary)}
+    of = {n: log_posterior(*both, ones, np.ones(SHAPE, bool)) for n, both in tiles.items()}
+    return {f"log_posterior_{n}": round(value, 1) for n, value in of.items()}
+
+
+def _rounded(values) -> list[float]:
+    return np.round(np.asarray(values, float), 3).tolist()
+
+
+def checksum(ones) -> int:
+    """Return a number that tells matrices apart."""
+    return zlib.crc32(np.packbits(ones).tobytes())
 
 
 def _both(usage, basis) -> np.ndarray:
@@ -276,6 +314,17 @@ def tables(records: Records):
             ["three tiles, asymmetric noise", "matrices", "fits", "found and real",
              "found with all else known", "kept", "false"], rows,
         )  # fmt: skip
+        if told := [run for run in of if "log_posterior_found" in run.get("two rates", {})]:
+            yield "Two rates, a line a matrix; of each planted tile how like it is to the nearest:"
+            yield table(
+                ["seed", "P(1 inside)", "P(1 outside)", "Jaccard, all else known", "Jaccard, found",
+                 "p_real", "found and real", "log posterior of planted", "of found", "CPU s"],
+                [[run["seed"], *(number(rate, 2) for rate in run["rates"]),
+                  _listed(run["alike_when_known"]), _listed(own["alike"]), _listed(own["p_real"]),
+                  own["found"], number(own["log_posterior_planted"], 1),
+                  number(own["log_posterior_found"], 1), number(own["cpu_seconds"], 0)]
+                 for run in told for own in [run["two rates"]]],
+            )  # fmt: skip
     if of := runs.get("effects"):
         yield table(
             ["effects of rows and columns alone: matrices", "fits", "with no tile kept",
@@ -284,6 +333,10 @@ def tables(records: Records):
               sum(run["kept"] for run in of)]],
         )  # fmt: skip
     yield from parts_of(record)
+
+
+def _listed(values) -> str:
+    return ", ".join(number(value, 2) for value in values)
 
 
 def _matrices(runs: list[dict]) -> int:
@@ -302,16 +355,26 @@ def least_to_most(runs: list[dict], model: str, name: str) -> str:
 def joined(parts: list[dict]) -> dict:
     """Return the runs of all parts, each kind in the order of its seeds.
 
-    Parts that fitted the same matrix by the same model are all kept; the same run twice is refused.
+    Parts that fitted the same matrix by the same model are all kept. The same run twice is refused,
+    and so are runs of one seed that made another matrix.
     """
     runs = {}
     for part, kind in itertools.product(parts, KINDS):
         for run in part["runs"].get(kind, []):
             held = runs.setdefault(kind, [])
+            same = {r["matrix"] for r in [*held, run] if r["seed"] == run["seed"] and "matrix" in r}
+            if len(same) > 1:
+                raise ValueError(f"two parts have other matrices of {kind}, seed {run['seed']}")
             if run in held:
                 raise ValueError(f"two parts hold the same run: {kind}, seed {run['seed']}")
             held.append(run)
     return {kind: sorted(of, key=lambda run: run["seed"]) for kind, of in runs.items()}
+
+
+def figures_with(runs: dict) -> dict:
+    """Return the figures of a record."""
+    of_tiles = {model: {n: str(v) for n, v in fit.items()} for model, fit in OF_TILES.items()}
+    return {"fit": FIT, "fit_of_tiles": of_tiles, "runs": runs}
 
 
 def main() -> None:
@@ -327,7 +390,7 @@ def main() -> None:
     )  # fmt: skip
     path = (options.output or RESULTS) / f"{options.part}.json"
     if options.join:
-        figures = {"fit": FIT, "runs": joined(figures_of(options.join))}
+        figures = figures_with(joined(figures_of(options.join)))
         print(write_joined("planted_features", options.join, figures, options.output))
         return
     runs = figures_of([path])[0]["runs"] if path.exists() else {}
@@ -345,7 +408,7 @@ def main() -> None:
         runs[kind].append(found)
         print(kind, found, flush=True)
         # What has been found stays if the rest is cut off.
-        figures = {"fit": FIT, "runs": runs}
+        figures = figures_with(runs)
         path = write_record(options.part, figures, options.output, commit=options.commit)
     print(path)
 
