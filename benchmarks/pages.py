@@ -31,15 +31,15 @@ FOLDERS = {
     "papers": "Do the papers that the library began from come out?",
 }
 INTRODUCTION = """
-Each question below has one script in a folder of its kind, and one command:
-`python benchmarks/speed/iasg_speed.py`, or `python benchmarks --run iasg_speed`, where bmfjax is
-installed. A script holds its question, its run, its tables and its answer, and a new one needs no
-other file. A run writes a record, a JSON file in `results/` with the figures, the device, the
-versions, the commit and the date, and the page of that record. `python benchmarks --pages` makes
-all pages again, this one too. Most records are from CPUs with two cores, those named `h100` and
-`h200` from a GPU. A record is of the commit that it names, and lists the files of bmfjax that drew
-with a hash of each: `python benchmarks --stale` lists how many lines of these have changed since,
-and `python benchmarks --run RECORD` makes one again.
+Each question below has one script in a folder of its kind, and one command: `python benchmarks
+--run iasg_speed`, or `python benchmarks/speed/iasg_speed.py` where this folder is installed by `pip
+install -e .` or is in PYTHONPATH. A script holds its question, its run, its tables and its answer,
+and a new one needs no other file. A run writes a record, a JSON file in `results/` with the
+figures, the device, the versions, the commit and the date, and the page of that record. `python
+benchmarks --pages` makes all pages again, this one too. Most records are from CPUs with two cores,
+those named `h100` and `h200` from a GPU. A record is of the commit that it names, and lists the
+files of bmfjax that drew with a hash of each: `python benchmarks --stale` lists how many lines of
+these have changed since, and `python benchmarks --run RECORD` makes one again.
 """
 
 

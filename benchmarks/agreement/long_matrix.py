@@ -10,7 +10,6 @@ column.
     python benchmarks/agreement/long_matrix.py advertisement.npz --rank 10
 """
 
-import sys
 import time
 from pathlib import Path
 
@@ -19,14 +18,11 @@ from sklearn.decomposition import NMF
 from sklearn.linear_model import LogisticRegression
 
 import bmfjax
-from bmfjax.diagnostics import ess_bulk, split_rhat
-from bmfjax.posterior import products
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, named, notes, page, percent, shown
 from benchmarks.record import write_record
+from bmfjax.diagnostics import ess_bulk, split_rhat
+from bmfjax.posterior import products
 
 HIDDEN, NUM_ENTRIES, ROUNDS = 0.1, 500, 5
 

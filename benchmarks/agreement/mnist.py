@@ -13,21 +13,17 @@ there.
 """
 
 import gzip
-import sys
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 from sklearn.datasets import fetch_openml
 
-from bmfjax.data import BinaryMatrix, InputError
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.agreement.long_matrix import hidden_tenth, one_case
 from benchmarks.device import command_line
 from benchmarks.form import Records, notes, page
 from benchmarks.record import write_record
+from bmfjax.data import BinaryMatrix, InputError
 
 NAME, SIDE, TEST = "t10k-images-idx3-ubyte", 28, 10_000
 HEADER, MAGIC = 16, 2051

@@ -9,18 +9,12 @@ threshold that leaves the fewest entries wrong: it adds where the Boolean produc
     python benchmarks/agreement/mushroom.py mushroom.npz
 """
 
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 from sklearn.decomposition import NMF
 
 import bmfjax
-from bmfjax.diagnostics import ess_bulk, split_rhat
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import (
     SECONDS,
@@ -35,6 +29,7 @@ from benchmarks.form import (
     shown,
 )
 from benchmarks.record import write_record
+from bmfjax.diagnostics import ess_bulk, split_rhat
 
 MODELS = {"Beta(1, 1)": bmfjax.OrMachine(), "1/2": bmfjax.OrMachine(usage=0.5, basis=0.5)}
 

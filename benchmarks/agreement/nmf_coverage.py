@@ -10,16 +10,18 @@ of the noise and say nothing of it).
 """
 
 import os
-import sys
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 
 import math
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 
+from benchmarks.agreement import nmf_samplers as ways
+from benchmarks.device import command_line, some
+from benchmarks.form import SECONDS, Records, notes, number, page, table
+from benchmarks.record import RESULTS, write_record
 from bmfjax.diagnostics import (
     coverage,
     embedded,
@@ -29,13 +31,6 @@ from bmfjax.diagnostics import (
     solution_line,
 )
 from bmfjax.infer import round_trips, wall_ladder
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.agreement import nmf_samplers as ways
-from benchmarks.device import command_line, some
-from benchmarks.form import SECONDS, Records, notes, number, page, table
-from benchmarks.record import RESULTS, write_record
 
 NOISE = 1e-3
 SMALL = {"one mode": laurberg(0.3), "two modes": laurberg(0.5), "infinite modes": solution_line()}

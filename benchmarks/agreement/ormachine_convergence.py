@@ -11,7 +11,6 @@ disagree the record holds the modes and their weights. One record a case.
 little end first), or `indptr` and `indices` of its ones: see `FILES`.
 """
 
-import sys
 import time
 from pathlib import Path
 
@@ -19,14 +18,11 @@ import numpy as np
 import scipy.sparse as sp
 
 import bmfjax
-from bmfjax.diagnostics import ess_bulk, split_rhat
-from bmfjax.posterior import products
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line, some
 from benchmarks.form import SECONDS, Records, listed, notes, number, page, percent, table
 from benchmarks.record import write_record
+from bmfjax.diagnostics import ess_bulk, split_rhat
+from bmfjax.posterior import products
 
 NUM_ENTRIES = 500
 #: Where a matrix that is not shipped lies in the folder.

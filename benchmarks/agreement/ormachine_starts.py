@@ -9,9 +9,7 @@ by chain.
     python benchmarks/agreement/ormachine_starts.py
 """
 
-import sys
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +17,10 @@ import numpy as np
 from jax import random
 
 import bmfjax
+from benchmarks.agreement.relaxed_starts import KINDS, RANK
+from benchmarks.device import command_line, some
+from benchmarks.form import Records, listed, notes, number, page, settings_of, table
+from benchmarks.record import write_record
 from bmfjax.diagnostics import split_rhat
 from bmfjax.families.boolean import default_options
 from bmfjax.infer import ChainRun, boolean_starts
@@ -28,13 +30,6 @@ from bmfjax.kernels.boolean.density import BooleanDensity
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.gibbs import ormachine, start_from
 from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.agreement.relaxed_starts import KINDS, RANK
-from benchmarks.device import command_line, some
-from benchmarks.form import Records, listed, notes, number, page, settings_of, table
-from benchmarks.record import write_record
 
 
 def one_matrix(kind: str, seed: int, options) -> dict:

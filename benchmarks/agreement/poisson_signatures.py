@@ -15,14 +15,10 @@ how long a sweep of one chain takes, with a million counts that are not zero.
 import json
 import os
 import statistics
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line
 from benchmarks.form import Records, number, page, shown, table

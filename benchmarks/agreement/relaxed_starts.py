@@ -10,15 +10,16 @@ binarisation, which never sees it, beside the best threshold chosen on it.
 
 import functools
 import statistics
-import sys
 import time
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 from jax import random
 
 import bmfjax
+from benchmarks.device import command_line, some
+from benchmarks.form import Records, figures, number, page, table
+from benchmarks.record import write_record
 from bmfjax.diagnostics import (
     align,
     boolean_errors,
@@ -29,12 +30,6 @@ from bmfjax.diagnostics import (
 )
 from bmfjax.families.tiles import boolean_factors
 from bmfjax.infer import ChainRun, TruncatedGibbs
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.device import command_line, some
-from benchmarks.form import Records, figures, number, page, table
-from benchmarks.record import write_record
 
 SMALL = {"index_size": 6, "pattern_size": 2}
 CLEAN, NOISY = (0.01, 0.05), (0.05, 0.15)

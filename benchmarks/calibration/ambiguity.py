@@ -17,7 +17,6 @@ starts and from the truth. Written are, over all entries of both factor matrices
 """
 
 import functools
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -27,14 +26,11 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import rankdata
 
 import bmfjax
-from bmfjax.diagnostics import split_rhat
-from bmfjax.infer import ChainRun, TruncatedGibbs
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.record import RESULTS, write_record
+from bmfjax.diagnostics import split_rhat
+from bmfjax.infer import ChainRun, TruncatedGibbs
 
 TRUE_RANK, NUM_BINS = 30, 40
 

@@ -18,9 +18,7 @@ fixed sample of factor entries with those of a long exact run:
 """
 
 import functools
-import sys
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -30,17 +28,14 @@ from numpyro.infer import MCMC, NUTS, init_to_value
 from scipy.stats import ks_2samp
 
 import bmfjax
-from bmfjax.diagnostics import ess_bulk
-from bmfjax.infer import ChainRun, TruncatedGibbs
-from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
-from bmfjax.kernels.sgmcmc.langevin import langevin
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.calibration.mala import reflected_mala
 from benchmarks.device import command_line, some
 from benchmarks.form import Records, figures, notes, page, table
 from benchmarks.record import write_record
+from bmfjax.diagnostics import ess_bulk
+from bmfjax.infer import ChainRun, TruncatedGibbs
+from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
+from bmfjax.kernels.sgmcmc.langevin import langevin
 
 #: Rows and columns, rank, seconds of a run, batches: the first with every sampler.
 SIZES = {

@@ -16,10 +16,8 @@ scales. For each calibration of IASG
     python benchmarks/calibration/iasg_calibration.py
 """
 
-import sys
 import time
 import warnings
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -31,14 +29,11 @@ from numpyro.infer import MCMC, NUTS
 from sklearn import datasets
 
 import bmfjax
-from bmfjax.diagnostics import ess_bulk, split_rhat
-from bmfjax.infer import ChainRun
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import SECONDS, Records, figures, notes, number, page, table
 from benchmarks.record import write_record
+from bmfjax.diagnostics import ess_bulk, split_rhat
+from bmfjax.infer import ChainRun
 
 CALIBRATIONS = (None, "step", "sandwich", "top-up")
 GROUPS = 10

@@ -10,9 +10,7 @@ matched. Differences are in posterior standard deviations of NUTS.
 """
 
 import functools
-import sys
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +18,10 @@ import numpy as np
 from numpyro.infer import MCMC, NUTS, init_to_value
 
 import bmfjax
-from bmfjax.diagnostics import split_rhat
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, figures, named, number, page, shown, table
 from benchmarks.record import write_record
+from bmfjax.diagnostics import split_rhat
 
 
 def flat(draws):

@@ -13,8 +13,6 @@ probabilities and the log odds of all entries, with the seconds of both fits.
 """
 
 import functools
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -24,17 +22,14 @@ from numpyro.infer import MCMC, NUTS
 from scipy.special import expit
 
 import bmfjax
+from benchmarks.device import command_line
+from benchmarks.form import SECONDS, Records, figures, notes, number, page, table
+from benchmarks.record import write_record
 from bmfjax import models
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import ess_bulk, split_rhat
 from bmfjax.variational import LogisticPrior, batch_fit, entry_sampler, stochastic
 from bmfjax.variational import posterior as lp
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.device import command_line
-from benchmarks.form import SECONDS, Records, figures, notes, number, page, table
-from benchmarks.record import write_record
 
 ROWS, COLUMNS, RANK, BIAS = 30, 20, 2, -1.0
 

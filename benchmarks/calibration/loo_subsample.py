@@ -20,22 +20,17 @@ Needs ArviZ 1.2 or later, and so Python 3.12 or later, and Linux.
 
 import ctypes
 import gc
-import sys
 import time
 import warnings
-from pathlib import Path
 
 import arviz
 import numpy as np
 
 import bmfjax
-from bmfjax.diagnostics import leave_one_out
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line, reset_peak, resident, some
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.record import write_record
+from bmfjax.diagnostics import leave_one_out
 
 MODELS = ("nmf", "ormachine")
 CHAINS, DRAWS = 4, 100

@@ -20,11 +20,9 @@ with the models that it lacks, and `--only` makes the rows of some anew.
 """
 
 import json
-import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -35,14 +33,11 @@ import numpyro.distributions as dist
 from numpyro.infer import MCMC, NUTS
 
 import bmfjax
-from bmfjax.diagnostics import ess_bulk
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, figures, number, page, table
 from benchmarks.pages import RESULTS
 from benchmarks.record import commit_of, write_record
+from bmfjax.diagnostics import ess_bulk
 
 KERNELS = {"SGLD": bmfjax.SGLD, "SGHMC": bmfjax.SGHMC, "IASG": bmfjax.IASG}
 #: Beyond these a kernel must have warned.

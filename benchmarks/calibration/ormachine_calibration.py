@@ -10,15 +10,16 @@ the flip rate, a maximum and no draw, is put through the same; it should fail.
     python benchmarks/calibration/ormachine_calibration.py
 """
 
-import sys
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
+from benchmarks.device import command_line
+from benchmarks.form import Records, figures, notes, number, page, settings_of, table, with_error
+from benchmarks.record import write_record
 from bmfjax.diagnostics import ess_bulk, rank_statistics, rank_uniformity
 from bmfjax.families.boolean import LADDER, WHOLE_FACTORS
 from bmfjax.infer import geometric_ladder, parallel_tempering
@@ -28,12 +29,6 @@ from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
 from bmfjax.kernels.boolean.density import BooleanDensity, log_prior
 from bmfjax.kernels.boolean.gibbs import log_likelihood, ormachine, state_info
 from bmfjax.kernels.boolean.moves.collapsed_line import collapsed
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.device import command_line
-from benchmarks.form import Records, figures, notes, number, page, settings_of, table, with_error
-from benchmarks.record import write_record
 
 SHAPE, RANK, MISSING = (20, 15), 2, 0.1
 #: With 199 draws 95 % of the 200 ranks lie from 5 to 194.

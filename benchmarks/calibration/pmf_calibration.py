@@ -9,23 +9,17 @@ there: of the fits without noise, and of the ratings themselves.
     python benchmarks/calibration/pmf_calibration.py
 """
 
-import sys
-from pathlib import Path
-
 import jax
 import numpy as np
 from jax import lax, random
-
-from bmfjax.kernels.numerics.normal_wishart import NormalWishart
-from bmfjax.kernels.ratings.entries import common_layout, entry_blocks
-from bmfjax.kernels.ratings.gibbs import PMFDensity, pmf_gibbs
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.cell_moments import cell_fits
 from benchmarks.device import command_line
 from benchmarks.form import Records, figures, mean_and_error, named, number, page, shown
 from benchmarks.record import write_record
+from bmfjax.kernels.numerics.normal_wishart import NormalWishart
+from bmfjax.kernels.ratings.entries import common_layout, entry_blocks
+from bmfjax.kernels.ratings.gibbs import PMFDensity, pmf_gibbs
 
 
 def simulate(rng, options):

@@ -10,22 +10,17 @@ one to one. Beside it stands what the density bound of Hess, Piatkowski and Mori
 """
 
 import itertools
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
 import bmfjax
-from bmfjax.data import BinaryMatrix
-from bmfjax.posterior.packed import PackedDraws
-from bmfjax.posterior.tiles import presence
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, page, percent, settings_of, shown, table
 from benchmarks.record import write_record
+from bmfjax.data import BinaryMatrix
+from bmfjax.posterior.packed import PackedDraws
+from bmfjax.posterior.tiles import presence
 
 SHAPE, RANK, LEVEL = (60, 40), 5, 0.05
 FIT = {"num_chains": 2, "num_warmup": 300, "num_samples": 200, "progress": False}

@@ -15,10 +15,7 @@ stored in the folder of `--work`, and is not made again.
 import itertools
 import json
 import os
-import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import COMMIT, HIDDEN, apart, command_line, some
 from benchmarks.form import Records, figures, notes, number, page, table

@@ -36,7 +36,6 @@ fits anew, for a rule of other figures, and fits nothing.
 import itertools
 import json
 import os
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -47,6 +46,10 @@ from scipy.special import expit, logit
 from scipy.stats import binomtest
 
 import bmfjax
+from benchmarks.device import COMMIT, command_line, some
+from benchmarks.form import Records, figures, notes, number, page, shown, table
+from benchmarks.prediction import panel_data
+from benchmarks.record import commit_of, write_record
 from bmfjax.diagnostics.align import MOST, agreements
 from bmfjax.families import base
 from bmfjax.posterior.model_check import calibration
@@ -55,13 +58,6 @@ from bmfjax.posterior.scores import predictive
 from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict import Verdict
 from bmfjax.verdict.judging import found_factors
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.device import COMMIT, command_line, some
-from benchmarks.form import Records, figures, notes, number, page, shown, table
-from benchmarks.prediction import panel_data
-from benchmarks.record import commit_of, write_record
 
 MODELS = ("features", "ormachine")
 #: Real matrices, the smallest first, and what is taken of them.

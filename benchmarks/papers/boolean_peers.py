@@ -23,7 +23,6 @@ Then `sweeps` compares the time of a sweep too.
 import functools
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -34,18 +33,6 @@ import numpy as np
 from jax import lax, random
 
 import bmfjax
-from bmfjax.data import BinaryMatrix
-from bmfjax.kernels.boolean.words import packed_data
-from bmfjax.kernels.variants.deep import (
-    DeepDensity,
-    deep_data,
-    deep_ormachine,
-    greedy_start,
-    reconstruction,
-)
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import (
     SECONDS,
@@ -63,6 +50,15 @@ from benchmarks.papers.boolean_runs import Schedule, program, sampler
 from benchmarks.papers.message_passing import message_passing
 from benchmarks.prediction.movielens import read_ratings, scores, split
 from benchmarks.record import write_record
+from bmfjax.data import BinaryMatrix
+from bmfjax.kernels.boolean.words import packed_data
+from bmfjax.kernels.variants.deep import (
+    DeepDensity,
+    deep_data,
+    deep_ormachine,
+    greedy_start,
+    reconstruction,
+)
 
 SIZE, RANK, DENSITY = 1000, 5, 0.5
 SHORT = Schedule(burn=100, keep=100)

@@ -17,10 +17,8 @@ program predicts. Per cent of all entries, over masks.
     python benchmarks/papers/calculator_causes.py
 """
 
-import sys
 import time
 import warnings
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -28,18 +26,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
+from benchmarks.device import command_line, some
+from benchmarks.form import Records, figures, mean_and_error, page, settings_of, table, with_error
+from benchmarks.papers import calculator_digits as digits
+from benchmarks.record import write_record
 from bmfjax.data import BinaryMatrix
 from bmfjax.kernels.boolean.density import BitPrior
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior, both_rates
 from bmfjax.kernels.boolean.words import pack_last_axis, unpack_last_axis
 from bmfjax.kernels.variants.deep import DeepDensity, deep_data, deep_ormachine, position_from
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.device import command_line, some
-from benchmarks.form import Records, figures, mean_and_error, page, settings_of, table, with_error
-from benchmarks.papers import calculator_digits as digits
-from benchmarks.record import write_record
 
 #: Pixels of a segment of the paper's pictures, across and down.
 SIZE = (8, 7)

@@ -24,7 +24,6 @@ digits (no depth knows more).
 """
 
 import itertools
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -34,21 +33,6 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from jax import lax, random
-
-from bmfjax.data import BinaryMatrix
-from bmfjax.kernels.boolean.density import BitPrior
-from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
-from bmfjax.kernels.boolean.words import unpack_last_axis
-from bmfjax.kernels.variants.deep import (
-    DeepDensity,
-    deep_data,
-    deep_ormachine,
-    fed_forward,
-    greedy_start,
-    reconstruction,
-)
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
 from benchmarks.form import (
@@ -62,6 +46,18 @@ from benchmarks.form import (
     with_error,
 )
 from benchmarks.record import RESULTS, write_record
+from bmfjax.data import BinaryMatrix
+from bmfjax.kernels.boolean.density import BitPrior
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.words import unpack_last_axis
+from bmfjax.kernels.variants.deep import (
+    DeepDensity,
+    deep_data,
+    deep_ormachine,
+    fed_forward,
+    greedy_start,
+    reconstruction,
+)
 
 #: Segments from the top clockwise, and the middle one last.
 DIGITS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcdfg")

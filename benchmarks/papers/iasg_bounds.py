@@ -18,23 +18,18 @@ are those of the thresholded means.
 """
 
 import functools
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import optax
 
 import bmfjax
-from bmfjax.data import thesis_matrix
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.calibration.bias_table import Posterior, compare, moments
 from benchmarks.device import command_line
 from benchmarks.form import Records, figures, named, page, shown
 from benchmarks.papers import thesis_samplers as thesis
 from benchmarks.record import write_record
+from bmfjax.data import thesis_matrix
 
 EXACT = "exact"
 TILES = {

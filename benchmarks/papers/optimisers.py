@@ -24,7 +24,6 @@ folder that is given, in any depth. Cells without a file are named and left out.
 """
 
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -36,16 +35,13 @@ from jax import random
 from sklearn.decomposition import NMF
 
 import bmfjax
-from bmfjax.diagnostics import boolean_errors, threshold_pairs
-from bmfjax.optimize import best_reconstruction, panpal, polish, primp, trusted
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.agreement.relaxed_starts import KINDS
 from benchmarks.device import command_line, some
 from benchmarks.form import Records, notes, number, page, settings_of, table
 from benchmarks.papers.elbmf import elbmf
 from benchmarks.record import write_record
+from bmfjax.diagnostics import boolean_errors, threshold_pairs
+from bmfjax.optimize import best_reconstruction, panpal, polish, primp, trusted
 
 #: Kovacs et al. 2021, from their repository kovacsrekaagnes/rank_k_Binary_Matrix_Factorisation: the
 #: best errors at ranks 2, 5 and 10.

@@ -11,23 +11,18 @@ truth: how much of the error is the posterior's own.
 """
 
 import math
-import sys
 import time
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 from jax import random
 
 import bmfjax
-from bmfjax.kernels.boolean.words import pack_last_axis, packed_data
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line, some
 from benchmarks.form import Records, figures, number, page, percent, table, with_error
 from benchmarks.papers.boolean_runs import Schedule, program
 from benchmarks.record import write_record
+from bmfjax.kernels.boolean.words import pack_last_axis, packed_data
 
 #: size, rank, density of ones in the product
 PROBLEMS = {

@@ -14,7 +14,6 @@ with longer chains; and the second also with densities of bits that are learned,
 
 import math
 import statistics
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +21,11 @@ from jax import random
 from matplotlib.figure import Figure
 
 import bmfjax
-from bmfjax.kernels.boolean.words import packed_data
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, figures, listed, named, number, page, percent, shown
 from benchmarks.papers.boolean_runs import Schedule, program
 from benchmarks.record import RESULTS, write_record
+from bmfjax.kernels.boolean.words import packed_data
 
 SCHEDULES = {
     "as published": Schedule(burn=100, keep=100),

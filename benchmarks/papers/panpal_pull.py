@@ -11,14 +11,14 @@ little noise.
     python benchmarks/papers/panpal_pull.py
 """
 
-import sys
-from pathlib import Path
-
 import jax.numpy as jnp
 import numpy as np
 from jax import random
 
 import bmfjax
+from benchmarks.device import command_line
+from benchmarks.form import Records, figures, number, page, table
+from benchmarks.record import write_record
 from bmfjax.optimize import tiling
 from bmfjax.optimize.palm import (
     Factors,
@@ -32,12 +32,6 @@ from bmfjax.optimize.palm import (
     squared_error,
 )
 from bmfjax.optimize.proximal import binary_penalty, prox_binary
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.device import command_line
-from benchmarks.form import Records, figures, number, page, table
-from benchmarks.record import write_record
 
 SIZE, RANK, GROWS = 512, 30, 2000
 MAX_STEPS, TOLERANCE = 4000, 0.0005

@@ -11,13 +11,10 @@ record is not there yet says so in one word.
 import operator
 import re
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.form import number, table
 from benchmarks.pages import RESULTS, read_records

@@ -11,16 +11,12 @@ of the hidden entries.
     python benchmarks/papers/rukat_data.py --data FOLDER
 """
 
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
 import bmfjax
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.agreement.long_matrix import HIDDEN, column_probability, log_score
 from benchmarks.device import command_line
 from benchmarks.form import Records, figures, page, settings_of, shown

@@ -32,7 +32,6 @@ import itertools
 import math
 import shutil
 import statistics
-import sys
 import time
 import zlib
 from pathlib import Path
@@ -42,16 +41,13 @@ import jax
 import numpy as np
 
 import bmfjax
+from benchmarks.device import command_line
+from benchmarks.form import SECONDS, Records, figures, notes, number, page, shown, table, with_error
+from benchmarks.record import write_record
 from bmfjax.data import thesis_matrix
 from bmfjax.diagnostics import oracle_threshold
 from bmfjax.infer import ChainRun, histogram, moments
 from bmfjax.infer.checkpoint import Checkpoint
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.device import command_line
-from benchmarks.form import SECONDS, Records, figures, notes, number, page, shown, table, with_error
-from benchmarks.record import write_record
 
 PRIORS = {"flat": "uniform", "Normal": "normal", "PanPAL": "laplace", "Beta": "beta"}
 DATA, STARTS = ("clean", "noisy"), ("random", "optimum")

@@ -12,14 +12,11 @@ of seed 0.
 
 import argparse
 import itertools
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.papers.thesis import (
     BATCHES,

@@ -18,24 +18,19 @@ Written are, over all entries of both factors:
 """
 
 import functools
-import sys
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
 
 import bmfjax
-from bmfjax.data import thesis_matrix
-from bmfjax.diagnostics import oracle_threshold
-from bmfjax.infer import ChainRun, TruncatedGibbs, moments
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, figures, notes, number, page, shown
 from benchmarks.papers.thesis import lowest_error
 from benchmarks.record import write_record
+from bmfjax.data import thesis_matrix
+from bmfjax.diagnostics import oracle_threshold
+from bmfjax.infer import ChainRun, TruncatedGibbs, moments
 
 RANK = 30
 FACTORS = ("usage", "basis")

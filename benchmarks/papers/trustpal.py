@@ -12,25 +12,20 @@ the noise-free matrix.
 """
 
 import itertools
-import sys
 import time
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 from jax import random
 
 import bmfjax
-from bmfjax.optimize import tiling, trusted
-from bmfjax.optimize.palm import Factors, arrays_of, matrix_of, minimise, palm
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.agreement.relaxed_starts import KINDS
 from benchmarks.device import command_line, some
 from benchmarks.form import Records, figures, page, table
 from benchmarks.papers.panpal_pull import MAX_STEPS, TOLERANCE, WAYS, pulled
 from benchmarks.record import write_record
+from bmfjax.optimize import tiling, trusted
+from bmfjax.optimize.palm import Factors, arrays_of, matrix_of, minimise, palm
 
 SIZE, RANK, STEP, MOST = 512, 30, 10, 60
 WAYS_HERE = ("as published", "a pull that grows, ones free")

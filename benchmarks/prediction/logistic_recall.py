@@ -21,7 +21,6 @@ was hidden are scored.
 
 import functools
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +34,9 @@ from jax import random
 from matplotlib.figure import Figure
 
 import bmfjax
+from benchmarks.device import command_line
+from benchmarks.form import SECONDS, Records, notes, number, page, table, with_error
+from benchmarks.record import write_record
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import prediction_scores, recall_at
 from bmfjax.variational import (
@@ -47,12 +49,6 @@ from bmfjax.variational import (
 )
 from bmfjax.variational import posterior as lp
 from bmfjax.variational.entry_sampling import STRATEGIES
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.device import command_line
-from benchmarks.form import SECONDS, Records, notes, number, page, table, with_error
-from benchmarks.record import write_record
 
 RANK, COLUMNS, BIAS, LEAST = 10, 1000, -7.5, 10
 #: Rows of the small and of the large matrices, and the entries drawn from the large ones.

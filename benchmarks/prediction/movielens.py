@@ -13,7 +13,6 @@ the licence forbids to hand it on, hence none is here.
 """
 
 import functools
-import sys
 import time
 from pathlib import Path
 
@@ -22,16 +21,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
+from benchmarks.device import command_line
+from benchmarks.form import Records, mean_and_error, page, table, with_error
+from benchmarks.record import write_record
 from bmfjax.data import InputError
 from bmfjax.infer.reducers import moments
 from bmfjax.kernels.variants.effects import entry_logits, ormachine_effects
 from bmfjax.kernels.variants.observed_entries import num_chunks, observed_entries
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.device import command_line
-from benchmarks.form import Records, mean_and_error, page, table, with_error
-from benchmarks.record import write_record
 
 PERCENT = (1, 5, 10, 20, 50, 95)
 #: Published percentages right, at the shares of `PERCENT`. Rukat et al. 2017: the slides of the

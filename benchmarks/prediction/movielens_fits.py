@@ -9,7 +9,6 @@ defaults of `bmfjax.fit`, but for its rank and the processor seconds that it may
 
 import json
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -17,9 +16,6 @@ import numpy as np
 import scipy.sparse
 
 import bmfjax
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line, some
 from benchmarks.form import mean_and_error
 from benchmarks.prediction.movielens import PERCENT, PUBLISHED, read_ratings, scores, split

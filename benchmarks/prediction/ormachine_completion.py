@@ -19,7 +19,6 @@ does each part of the run change? `WAYS` alters the parts, on the same matrices.
 
 import functools
 import math
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,14 +28,6 @@ import numpy as np
 from jax import random
 
 import bmfjax
-from bmfjax.data import BinaryMatrix
-from bmfjax.kernels.boolean.bits import states_of
-from bmfjax.kernels.boolean.density import BooleanDensity
-from bmfjax.kernels.boolean.gibbs import start_from
-from bmfjax.kernels.boolean.words import packed_data
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line, some
 from benchmarks.form import (
     Records,
@@ -52,6 +43,11 @@ from benchmarks.form import (
 )
 from benchmarks.papers.boolean_runs import Schedule, empty_basis, program, random_bits
 from benchmarks.record import write_record
+from bmfjax.data import BinaryMatrix
+from bmfjax.kernels.boolean.bits import states_of
+from bmfjax.kernels.boolean.density import BooleanDensity
+from bmfjax.kernels.boolean.gibbs import start_from
+from bmfjax.kernels.boolean.words import packed_data
 
 SIZE, RANK, DENSITY = 1000, 5, 0.5
 #: Of every bit of the factors.

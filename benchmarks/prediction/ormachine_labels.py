@@ -11,7 +11,6 @@ method. Also the information that each factor, present or absent, holds on the l
     python benchmarks/prediction/ormachine_labels.py --files pathways.npz cells.npz
 """
 
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -27,9 +26,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bmfjax
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import (
     Records,

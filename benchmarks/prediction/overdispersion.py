@@ -9,13 +9,10 @@ SigProfilerAssignment, transposed), and the 300 most frequent words of 395 news 
     python benchmarks/prediction/overdispersion.py breast.csv words.csv
 """
 
-import sys
 import time
 from pathlib import Path
 
 import pandas as pd
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import command_line
 from benchmarks.form import Records, page, shown, with_error

@@ -39,8 +39,6 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import COMMIT, HIDDEN, apart, command_line, processor, resident, some
 from benchmarks.form import page
 from benchmarks.pages import RESULTS

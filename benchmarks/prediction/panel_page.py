@@ -7,13 +7,10 @@
 import itertools
 import json
 import statistics
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.form import Records, number, percent, table
 from benchmarks.prediction.panel_baselines import TUNED

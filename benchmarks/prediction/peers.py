@@ -22,14 +22,11 @@ import json
 import os
 import pickle
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line, keep_to, reset_peak, resident, some
 from benchmarks.form import Records, notes, number, page, table, with_error

@@ -17,7 +17,6 @@ films. Beside the error stands how many held-out stars lie in their 90 % interva
     python benchmarks/prediction/pmf_movielens.py --folder ml-100k --attributes --ranks 10
 """
 
-import sys
 import tarfile
 import time
 from pathlib import Path
@@ -25,14 +24,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pandas as pd
-
-from bmfjax.data import InputError
-from bmfjax.data.attributes import rated_attributes, read_attributes, standardised
-from bmfjax.kernels.ratings.attributes import decomposed
-from bmfjax.kernels.ratings.entries import common_layout, entry_blocks
-from bmfjax.kernels.ratings.gibbs import PMFDensity
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.cell_moments import cell_moments, noisy_interval
 from benchmarks.device import command_line
@@ -50,6 +41,11 @@ from benchmarks.form import (
 )
 from benchmarks.prediction.pmf_runs import predict
 from benchmarks.record import write_record
+from bmfjax.data import InputError
+from bmfjax.data.attributes import rated_attributes, read_attributes, standardised
+from bmfjax.kernels.ratings.attributes import decomposed
+from bmfjax.kernels.ratings.entries import common_layout, entry_blocks
+from bmfjax.kernels.ratings.gibbs import PMFDensity
 
 #: Root of the published five-fold mean squared errors.
 PUBLISHED = {

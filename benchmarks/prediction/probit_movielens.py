@@ -6,16 +6,10 @@ real numbers with Normal-Wishart priors, and rows and columns have effects.
     python benchmarks/prediction/probit_movielens.py --folder ml-100k
 """
 
-import sys
 import time
 from pathlib import Path
 
 import jax
-
-from bmfjax.kernels.ratings.entries import common_layout, entry_blocks
-from bmfjax.kernels.ratings.gibbs import PMFDensity
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.calibration.cell_moments import cell_moments
 from benchmarks.device import command_line
@@ -23,6 +17,8 @@ from benchmarks.form import mean_and_error
 from benchmarks.prediction.movielens import PERCENT, PUBLISHED, read_ratings, scores, split
 from benchmarks.prediction.pmf_runs import predict
 from benchmarks.record import write_record
+from bmfjax.kernels.ratings.entries import common_layout, entry_blocks
+from bmfjax.kernels.ratings.gibbs import PMFDensity
 
 SETTINGS = ("ranks", "splits", "warmup", "samples")
 

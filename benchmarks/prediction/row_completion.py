@@ -22,17 +22,12 @@ after every data set.
     python benchmarks/prediction/row_completion.py --folder FOLDER
 """
 
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
 import bmfjax
-from bmfjax.data import BinaryMatrix, InputError
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line, some
 from benchmarks.form import (
     SECONDS,
@@ -48,6 +43,7 @@ from benchmarks.form import (
     with_error,
 )
 from benchmarks.record import write_record
+from bmfjax.data import BinaryMatrix, InputError
 
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 #: Mean log probability per query column, of ID-SPN by the share that is queried; of WinMine at 10

@@ -21,22 +21,18 @@ and rank is told, too.
 """
 
 import itertools
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
 import bmfjax
-from bmfjax.data import BinaryMatrix
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import COMMIT, command_line, some
 from benchmarks.form import Records, figures, number, page, parts_of, shown
 from benchmarks.pages import RESULTS
 from benchmarks.prediction.row_completion import SET_NAMES, mean_and_error, read_split
 from benchmarks.record import commit_of, figures_of, write_joined, write_record
+from bmfjax.data import BinaryMatrix
 
 #: Seeds, sweeps of the warm-up, draws of each chain, and how many of all draws score a row.
 RUNS = {

@@ -10,20 +10,16 @@ is above the target are named.
     python benchmarks/rank/evidence.py --data house-votes --ranks 1 2 3 4
 """
 
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
 import bmfjax
-from bmfjax.posterior.evidence import rank_probabilities
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, listed, notes, number, page, table, with_error
 from benchmarks.record import write_record
+from bmfjax.posterior.evidence import rank_probabilities
 
 
 def one_rank(rank: int, options) -> dict:

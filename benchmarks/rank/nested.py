@@ -14,21 +14,16 @@ likelihood up to 1.8; it learns the number of components, which is given here.
     python benchmarks/rank/nested.py
 """
 
-import sys
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 import bmfjax
-from bmfjax.diagnostics import ess_bulk, split_rhat
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, figures, listed, named, notes, page, settings_of, shown
 from benchmarks.record import write_record
+from bmfjax.diagnostics import ess_bulk, split_rhat
 
 GROUPS = (150, 100, 80, 60, 40, 30, 25, 15)
 #: Features, prevalence and kind of the overlapping components.

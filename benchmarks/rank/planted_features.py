@@ -28,7 +28,6 @@ a seed made the same matrix in all of them is held by a checksum.
 """
 
 import itertools
-import sys
 import time
 import zlib
 from math import nan
@@ -40,9 +39,6 @@ from scipy.special import expit, log_expit, logsumexp, softmax
 
 import bmfjax
 from bmfjax.diagnostics.most_probable import log_posterior
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import COMMIT, command_line, some
 from benchmarks.form import Records, number, page, parts_of, percent, table
 from benchmarks.pages import RESULTS

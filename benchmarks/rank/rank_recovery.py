@@ -27,7 +27,6 @@
         [--files FOLDER]
 """
 
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -38,10 +37,6 @@ from numpyro.infer import Predictive
 from scipy import special
 
 import bmfjax
-from bmfjax.cli import main as main_of_cli
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.agreement.ormachine_convergence import stored
 from benchmarks.device import command_line, some
 from benchmarks.form import (
@@ -57,6 +52,7 @@ from benchmarks.form import (
     with_error,
 )
 from benchmarks.record import write_record
+from bmfjax.cli import main as main_of_cli
 
 RANKS, FLIPS, REPEATS, SHAPE = range(2, 11), (0.0, 0.1, 0.2), 3, (200, 500)
 TILE_RANKS, MOST_TILES = np.linspace(5, 30, 20).round().astype(int), 40

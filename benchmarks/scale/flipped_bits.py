@@ -10,7 +10,6 @@ before, or one sentence (`InputError`); wrong is any other error, and other cont
 
 import collections
 import json
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,16 +18,13 @@ from pathlib import Path
 import numpy as np
 
 import bmfjax
+from benchmarks.device import command_line
+from benchmarks.form import Records, figures, number, page, table
+from benchmarks.record import write_record
 from bmfjax import store
 from bmfjax.data.io.npz import read_stored
 from bmfjax.families import sampling
 from bmfjax.infer.checkpoint import Checkpoint, Stored
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.device import command_line
-from benchmarks.form import Records, figures, number, page, table
-from benchmarks.record import write_record
 
 FIT = {"rank": 2, "num_chains": 2, "num_warmup": 40, "num_samples": 30, "progress": False}
 SAME, BEFORE, SENTENCE, OTHER = "same content", "the state before", "one sentence", "other content"

@@ -13,13 +13,9 @@ memory is read when it ends.
 import functools
 import json
 import resource
-import sys
 import time
-from pathlib import Path
 
 import jax
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line
 from benchmarks.form import Records, figures, number, page, table

@@ -19,14 +19,11 @@ from pathlib import Path
 import numpy as np
 
 import bmfjax
-from bmfjax.families.sampling import CHECKPOINT_SECONDS
-from bmfjax.infer.checkpoint import Checkpoint
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, figures, number, page, shown
 from benchmarks.record import write_record
+from bmfjax.families.sampling import CHECKPOINT_SECONDS
+from bmfjax.infer.checkpoint import Checkpoint
 
 FIT = ["fit", "zoo", "--rank", "4", "--option", "update=joint", "--warmup", "100", "--quiet"]
 #: Seconds after the start before which no kill comes, and after which it has come.

@@ -21,11 +21,8 @@ import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, command_line
 from benchmarks.form import Records, notes, number, page, table

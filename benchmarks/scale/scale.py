@@ -14,11 +14,8 @@ import json
 import resource
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line, some
 from benchmarks.form import SECONDS, Records, figures, named, notes, page, percent, shown

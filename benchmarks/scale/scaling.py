@@ -18,14 +18,11 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line, keep_to, some
 from benchmarks.form import Records, figures, number, page, percent, table

@@ -14,14 +14,10 @@ densities are compared. The largest matrix is run sparse only.
 import itertools
 import json
 import resource
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line, some
 from benchmarks.form import Records, figures, notes, page, shown

@@ -27,8 +27,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import COMMIT, command_line, some
 from benchmarks.form import Records, named, notes, number, page, shown, table
 from benchmarks.record import write_record

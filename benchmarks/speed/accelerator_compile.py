@@ -17,7 +17,6 @@ compiler is not installed is named and left out.
 import argparse
 import math
 import os
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -36,15 +35,12 @@ from jax.experimental import topologies
 from jax.sharding import NamedSharding, PartitionSpec
 
 import bmfjax
+from benchmarks.form import Records, notes, number, page, table
+from benchmarks.record import write_record
 from bmfjax.families import ask
 from bmfjax.kernels.boolean.density import BooleanDensity
 from bmfjax.kernels.boolean.gibbs import ormachine
 from bmfjax.kernels.boolean.words import PackedData, PackedLines, block_shape
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.form import Records, notes, number, page, table
-from benchmarks.record import write_record
 
 #: What the compiler asks of an H200 (NVIDIA: H200 data sheet; CUDA C++ programming guide, table of
 #: technical specifications for compute capability 9.0).

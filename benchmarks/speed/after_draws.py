@@ -10,14 +10,11 @@ that before it, so that what it was given does not count.
 """
 
 import json
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line, reset_peak, resident
 from benchmarks.form import Records, figures, named, notes, number, page, shown

@@ -24,8 +24,6 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import HIDDEN, apart, command_line, some
 from benchmarks.form import (
     SECONDS,

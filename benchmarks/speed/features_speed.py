@@ -11,13 +11,9 @@ compiles; and the peak of the resident memory. Every size runs in a process of i
 
 import json
 import resource
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line, keep_to, some
 from benchmarks.form import Records, named, page, shown

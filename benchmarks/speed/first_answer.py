@@ -36,8 +36,6 @@ import threading
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import COMMIT, HIDDEN, command_line
 from benchmarks.form import SECONDS, Records, notes, number, page, shown, table
 

@@ -9,9 +9,7 @@ joint density per second against NumPyro's NUTS on the same model, both started 
 """
 
 import functools
-import sys
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +18,12 @@ from jax import lax, random
 from numpyro.infer import MCMC, NUTS, init_to_value
 
 import bmfjax
-from bmfjax.diagnostics import ess_bulk
-from bmfjax.infer import ChainRun, TruncatedGibbs
-from bmfjax.kernels.relaxed.data import cross_product, residual_sum_of_squares
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, notes, number, page, table
 from benchmarks.record import write_record
+from bmfjax.diagnostics import ess_bulk
+from bmfjax.infer import ChainRun, TruncatedGibbs
+from bmfjax.kernels.relaxed.data import cross_product, residual_sum_of_squares
 
 RANK = 30
 

@@ -14,22 +14,17 @@ one run; medians over the rounds.
 
 import functools
 import statistics
-import sys
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 from jax import lax, random
 
 import bmfjax
-from bmfjax.data import thesis_matrix
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, notes, number, page, table
 from benchmarks.record import write_record
+from bmfjax.data import thesis_matrix
 
 RANK = 30
 

@@ -11,15 +11,16 @@ fit, four starts averaged, is measured on the 2000 x 1000 one, and of one more t
 
 import json
 import resource
-import sys
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import bmfjax
+from benchmarks.device import HIDDEN, apart, command_line
+from benchmarks.form import Records, figures, named, notes, number, page, percent, shown, table
+from benchmarks.record import write_record
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import recall_at
 from bmfjax.families import ask
@@ -31,12 +32,6 @@ from bmfjax.variational import (
     sign_blocks,
 )
 from bmfjax.variational import posterior as lp
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.device import HIDDEN, apart, command_line
-from benchmarks.form import Records, figures, named, notes, number, page, percent, shown, table
-from benchmarks.record import write_record
 
 RANK = 10
 #: Rows, columns and the bias, which sets the density, of matrices that are fitted.

@@ -8,24 +8,19 @@ held after a tenth of them and after all.
 """
 
 import resource
-import sys
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
 import scipy.sparse
 from jax import random
 
-from bmfjax.data import BinaryMatrix
-from bmfjax.variational import LogisticPrior, entry_sampler, stochastic
-from bmfjax.variational import posterior as lp
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, figures, notes, number, page, table
 from benchmarks.record import write_record
+from bmfjax.data import BinaryMatrix
+from bmfjax.variational import LogisticPrior, entry_sampler, stochastic
+from bmfjax.variational import posterior as lp
 
 RANK, ONES_A_ROW = 10, 30
 SHAPES = ((2000, 1000), (1500, 1500), (2900, 100), (20_000, 10_000), (20_000, 1_000_000))

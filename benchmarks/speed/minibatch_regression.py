@@ -23,11 +23,9 @@ its standard deviations are never right.
 """
 
 import functools
-import sys
 import tempfile
 import time
 import warnings
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -40,13 +38,10 @@ from numpyro.infer import HMCECS, MCMC, NUTS, SVI, Trace_ELBO, autoguide, init_t
 from numpyro.optim import Adam
 
 import bmfjax
-from bmfjax.diagnostics import ess_bulk, split_rhat
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, figures, notes, number, page, table
 from benchmarks.record import write_record
+from bmfjax.diagnostics import ess_bulk, split_rhat
 
 CORRELATION, WARMUP, POINTS, BLOCK = 0.7, 500, 500, 50_000
 #: Draws between two looks at the clock.

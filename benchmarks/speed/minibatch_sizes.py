@@ -11,23 +11,18 @@ of draws each; a cost is the median over the stretches, in processor time.
 """
 
 import statistics
-import sys
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
 from jax import random
 
 import bmfjax
-from bmfjax.infer import ChainRun
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.calibration.bias_table import Posterior, compare, moments
 from benchmarks.device import command_line
 from benchmarks.form import Records, figures, named, notes, page, shown
 from benchmarks.record import write_record
+from bmfjax.infer import ChainRun
 
 RANK, STRETCH = 30, 20
 

@@ -12,12 +12,9 @@ It needs an NVIDIA GPU. Parts are written as they end.
 
 import dataclasses
 import functools
-import sys
 import tempfile
 import time
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import jax
 import jax.numpy as jnp

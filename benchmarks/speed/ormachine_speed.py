@@ -13,9 +13,7 @@ sweep is one of four replicas at temperatures of their own. `--updates` does not
     python benchmarks/speed/ormachine_speed.py
 """
 
-import sys
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +21,9 @@ import numpy as np
 from jax import lax, random
 
 import bmfjax
+from benchmarks.device import command_line, some
+from benchmarks.form import Records, notes, number, page, table
+from benchmarks.record import write_record
 from bmfjax.infer import geometric_ladder, parallel_tempering
 from bmfjax.kernels.boolean.bits import gibbs, joint, metropolis
 from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
@@ -31,12 +32,6 @@ from bmfjax.kernels.boolean.gibbs import ormachine, state_info
 from bmfjax.kernels.boolean.line_states import merge_lines, sides_of
 from bmfjax.kernels.boolean.words import count_bits, packed_data
 from bmfjax.kernels.numerics.compiling import chain_options
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.device import command_line, some
-from benchmarks.form import Records, notes, number, page, table
-from benchmarks.record import write_record
 
 UPDATES = {"metropolis": metropolis, "gibbs": gibbs, "joint 4": joint(4), "joint 8": joint(8)}
 #: Rows, columns, rank; sweeps of a round; target in ms.

@@ -17,13 +17,9 @@ does not divide loops among threads, which costs more where blocks are small. `-
 
 import json
 import os
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.device import HIDDEN, apart, command_line, keep_to
 from benchmarks.form import Records, number, page, table

@@ -6,16 +6,11 @@ items of every user, and those of one. Nothing of it is compiled; users are shar
     python benchmarks/speed/recommend_speed.py
 """
 
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
 import bmfjax
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from benchmarks.device import command_line
 from benchmarks.form import Records, number, page, table
 from benchmarks.record import write_record
