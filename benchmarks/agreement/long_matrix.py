@@ -20,17 +20,12 @@ from sklearn.linear_model import LogisticRegression
 import bmfjax
 from benchmarks.device import command_line
 from benchmarks.form import Records, named, notes, page, percent, shown
+from benchmarks.prediction.panel_baselines import log_score
 from benchmarks.record import write_record
 from bmfjax.diagnostics import ess_bulk, split_rhat
 from bmfjax.posterior import products
 
 HIDDEN, NUM_ENTRIES, ROUNDS = 0.1, 500, 5
-
-
-def log_score(probability, values) -> float:
-    """Return the mean log probability of zeros and ones."""
-    p = np.clip(probability, 1e-6, 1 - 1e-6)
-    return float(np.where(values == 1, np.log(p), np.log1p(-p)).mean())
 
 
 def nmf_probability(values, hidden, missing, rank: int, seed: int) -> np.ndarray:

@@ -244,7 +244,6 @@ def _earlier_chains(records: Records):
 
 
 def main() -> None:
-    """Run the cases asked for."""
     labels = [f"{name},{rank}" for name, rank in CASES]
     options = command_line(
         __doc__, only=some(labels), files=(Path, "folder of the matrices that are not shipped"),

@@ -5,8 +5,6 @@ starts at factors that an annealed relaxed model found from a random start of it
 taken over some of another (`bmfjax.infer.boolean_starts`); one more starts at the truth. Wrong
 entries against the noise-free matrix, of the posterior mean of the product cut at one half, chain
 by chain.
-
-    python benchmarks/agreement/ormachine_starts.py
 """
 
 import time

@@ -150,7 +150,6 @@ def tables(records: Records):
 
 
 def main() -> None:
-    """Fit matrices of all numbers from all seeds."""
     options = command_line(
         __doc__, ranks=[1, 5, 10, 15, 20], seeds=[0, 1],
         max_cpu=(120.0, "processor seconds of a fit"),

@@ -4,8 +4,6 @@ Ten random starts on each of the four kinds of matrix of Gonsior 2019 (512 x 512
 matrices of each): R-hat of the log joint density, the noise precision and the reconstruction at a
 fixed sample of entries, and wrong entries against the noise-free matrix after the library's own
 binarisation, which never sees it, beside the best threshold chosen on it.
-
-    python benchmarks/agreement/relaxed_starts.py
 """
 
 import functools

@@ -12,8 +12,6 @@ starts and from the truth. Written are, over all entries of both factor matrices
 * `area_...`: probability that an entry whose value at threshold one half is wrong scores higher
   than one that is right (the area under the ROC curve), by ambiguity, by standard deviation, and
   by the standard deviation relative to others of the same mean. 0.5 is no information.
-
-    python benchmarks/calibration/ambiguity.py
 """
 
 import functools

@@ -13,8 +13,6 @@ fixed sample of factor entries with those of a long exact run:
 * `ks`: median Kolmogorov-Smirnov distance of marginals near 0 (posterior mean below 0.1), inside,
   and near 1 (above 0.9). The second exact run shows what is Monte Carlo error;
 * `ess`: median effective draws of an entry; per second of sampling.
-
-    python benchmarks/calibration/bias_table.py
 """
 
 import functools

@@ -12,8 +12,6 @@ scales. For each calibration of IASG
 * `mean`: largest difference of means, in standard deviations of NUTS, and `error` of the runs;
 * `theory`: largest error of the ratios that the measured curvature and noise predict, where they
   are measured and draws are not corrected.
-
-    python benchmarks/calibration/iasg_calibration.py
 """
 
 import time

@@ -5,8 +5,6 @@ How far IASG's answer is from the posterior: against NUTS on the same model and 
 House votes, rank 4, uniform priors, learned precision. NUTS starts at IASG's
 posterior means, so that both look at the same mode and no labels have to be
 matched. Differences are in posterior standard deviations of NUTS.
-
-    python benchmarks/calibration/iasg_vs_nuts.py
 """
 
 import functools

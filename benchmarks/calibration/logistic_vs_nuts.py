@@ -8,8 +8,6 @@ standard deviations of the batch one.
 
 On a shipped matrix, `shipped`, the exact sampler ("gibbs") takes the place of NUTS: the same of the
 probabilities and the log odds of all entries, with the seconds of both fits.
-
-    python benchmarks/calibration/logistic_vs_nuts.py
 """
 
 import functools

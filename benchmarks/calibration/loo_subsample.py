@@ -14,8 +14,6 @@ The memory of either is the peak of the resident memory while it runs, less that
 in standard errors of the subsample.
 
 Needs ArviZ 1.2 or later, and so Python 3.12 or later, and Linux.
-
-    python benchmarks/calibration/loo_subsample.py
 """
 
 import ctypes

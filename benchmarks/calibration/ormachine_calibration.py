@@ -6,8 +6,6 @@ then uniform, 95 % intervals hold 95 % of the truths, and of the entries with pr
 p is covered. Ties, which counts have, are broken at random: an interval between ranks then has its
 level exactly. Nothing depends on the order of the factors. As a control, the published rule for
 the flip rate, a maximum and no draw, is put through the same; it should fail.
-
-    python benchmarks/calibration/ormachine_calibration.py
 """
 
 import time

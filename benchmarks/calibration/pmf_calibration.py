@@ -5,8 +5,6 @@ On data simulated from the model.
 Factors, effects and noise are drawn from the prior (with the strength that factors of ratings
 have), a share of the cells is observed, and intervals of hidden cells are compared with what is
 there: of the fits without noise, and of the ratings themselves.
-
-    python benchmarks/calibration/pmf_calibration.py
 """
 
 import jax

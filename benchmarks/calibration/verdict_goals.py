@@ -129,7 +129,6 @@ def _held(fits: list[dict], kind: str) -> list[int]:
 
 
 def main() -> None:
-    """Fit all that is not stored yet, and write the record of all that is."""
     options = command_line(
         __doc__, work=dict(type=Path, required=True, help="folder of the fits"), sets=some(RANKS),
         seeds=list(SEEDS), ranks=some(LIMITS), model="features",

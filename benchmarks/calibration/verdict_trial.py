@@ -435,7 +435,6 @@ def _share(row: dict, said: tuple[str, ...]) -> str:
 
 
 def main() -> None:
-    """Run the cases that are not stored yet, and write the record of all that are."""
     options = command_line(
         __doc__, data=(Path, "folder of the matrices of panel.py"),
         work=dict(type=Path, required=True, help="folder of the cases"),

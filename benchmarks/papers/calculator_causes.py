@@ -13,8 +13,6 @@ digits), the prior of the top layer (a row uses one factor in ten, or exactly on
 flips above the data, and the number of factors. `wrong` is by the mean of the products of all
 chains, `one chain` by those of one, `product of means` by one chain's factors as the authors'
 program predicts. Per cent of all entries, over masks.
-
-    python benchmarks/papers/calculator_causes.py
 """
 
 import time

@@ -19,8 +19,6 @@ those of the paper, 17 x 10, are in `calculator_causes.py`.
 Beside the samplers what they cannot be expected to beat: a prediction row by row that knows the
 true segments and how often each is lit (one layer knows no more), and one that knows the ten true
 digits (no depth knows more).
-
-    python benchmarks/papers/calculator_digits.py
 """
 
 import itertools

@@ -13,8 +13,6 @@ rank 2, batches of 8.
 `tiles`: the noisy matrix of 8 x 8 tiles of Gonsior (2019), from the optimum, the precision learned,
 with shorter and shorter steps. `thesis_samplers.py` has the precision fixed at one. Wrong entries
 are those of the thresholded means.
-
-    python benchmarks/papers/iasg_bounds.py
 """
 
 import functools

@@ -175,46 +175,46 @@ def best_found(data, rank: int, seconds: float, seed: int) -> dict:
     }
 
 
-def kovacs(options) -> dict:
-    """Polish every matrix of Kovacs, Gunluk and Hauser at hand."""
+def polished(protocol: str, cases: dict, told, options) -> tuple[dict, list[str]]:
+    """Polish matrices at all ranks, beside what is `told`; return cells, and what is absent."""
     cells, missing = {}, []
-    for name, errors in KOVACS.items():
-        data = matrix_of(name, options.data, "kovacs")
+    for name, ranks in cases.items():
+        data = matrix_of(name, options.data, protocol)
         if data is None:
             missing.append(name)
             continue
-        for rank, known in zip(KOVACS_RANKS, errors, strict=True):
-            found = best_found(data, rank, options.seconds, options.seed)
-            cells[f"{name}, {rank}"] = {
-                "shape": list(data.shape),
-                "missing_entries": int(data.num_missing),
-                **found,
-                "best_known": known,
-                "within_2_percent": found["errors"] <= WITHIN * known,
-            }
+        for rank, known in ranks.items():
+            found = {"shape": list(data.shape)}
+            found |= best_found(data, rank, options.seconds, options.seed)
+            cells[f"{name}, {rank}"] = found | told(name, data, known, found["errors"])
             print(name, rank, cells[f"{name}, {rank}"], flush=True)
+    return cells, missing
+
+
+def kovacs(options) -> dict:
+    """Polish every matrix of Kovacs, Gunluk and Hauser at hand."""
+
+    def told(name, data, known, errors):
+        return {
+            "missing_entries": int(data.num_missing), "best_known": known,
+            "within_2_percent": errors <= WITHIN * known,
+        }  # fmt: skip
+
+    cases = {name: dict(zip(KOVACS_RANKS, known, strict=True)) for name, known in KOVACS.items()}
+    cells, missing = polished("kovacs", cases, told, options)
     return {"cells": cells, "within": _share(cells, "within_2_percent"), "left_out": missing}
 
 
 def undercover(options) -> dict:
     """Polish every matrix of Avellaneda and Villemaire at hand."""
-    cells, missing = {}, []
-    for name, ranks in UNDERCOVER.items():
-        data = matrix_of(name, options.data, "undercover")
-        if data is None:
-            missing.append(name)
-            continue
-        for rank, (optiblock, best) in ranks.items():
-            found = best_found(data, rank, options.seconds, options.seed)
-            cells[f"{name}, {rank}"] = {
-                "shape": list(data.shape),
-                "columns_assumed": name in ASSUMED,
-                **found,
-                "optiblock_star": optiblock,
-                "best_of_eleven": best,
-                "at_most_optiblock_star": found["errors"] <= optiblock,
-            }
-            print(name, rank, cells[f"{name}, {rank}"], flush=True)
+
+    def told(name, data, known, errors):
+        return {
+            "columns_assumed": name in ASSUMED, "optiblock_star": known[0],
+            "best_of_eleven": known[1], "at_most_optiblock_star": errors <= known[0],
+        }  # fmt: skip
+
+    cells, missing = polished("undercover", UNDERCOVER, told, options)
     return {"cells": cells, "at_most": _share(cells, "at_most_optiblock_star"), "left_out": missing}
 
 

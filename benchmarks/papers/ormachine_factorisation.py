@@ -6,8 +6,6 @@ posterior mean of the product differs from the noise-free matrix, over ten matri
 one random start, 100 sweeps of burn-in, 100 kept, the generating density as the prior of every bit.
 Longer: the best of four starts. With learned densities: longer, the density not known. From the
 truth: how much of the error is the posterior's own.
-
-    python benchmarks/papers/ormachine_factorisation.py
 """
 
 import math

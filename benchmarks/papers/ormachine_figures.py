@@ -8,8 +8,6 @@ none of its basis, is more probable than not.
 
 Each with the chain lengths as published (100 sweeps of burn-in, 100 kept, one random start) and
 with longer chains; and the second also with densities of bits that are learned, not one half.
-
-    python benchmarks/papers/ormachine_figures.py
 """
 
 import math

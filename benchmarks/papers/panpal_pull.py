@@ -7,8 +7,6 @@ Piatkowski (2017), as Gonsior (2019) states them in equations 2.6 to 2.16. Each 
 them, from the same uniform starts, or the start. Entries are pulled to 0 and 1, by a penalty of
 weight 1 as published; each one costs one half, where they are not free. 512 x 512, 30 tiles,
 little noise.
-
-    python benchmarks/papers/panpal_pull.py
 """
 
 import jax.numpy as jnp

@@ -4,8 +4,6 @@ The page "From the papers" of five sources is made here, of no run.
 
 Published figures stand here, and those of ours are looked up in the records by name. A row whose
 record is not there yet says so in one word.
-
-    python benchmarks/papers/papers.py
 """
 
 import operator

@@ -13,8 +13,6 @@ Written are, over all entries of both factors:
   at the best threshold, as in the thesis;
 * from the optimum, where labels match: root mean square difference of means from the exact
   sampler, in its standard deviations, and the median ratio of standard deviations.
-
-    python benchmarks/papers/thesis_samplers.py
 """
 
 import functools

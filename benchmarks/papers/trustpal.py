@@ -7,8 +7,6 @@ without a tile that is kept. `inside` does so, and `after` tests the tiles that 
 (`bmfjax.optimize.trusted`). Both with PanPal's objective as published, and with a pull to 0 and 1
 that grows and free ones (`panpal_pull.py`), on matrices of Gonsior (2019). Wrong entries are beside
 the noise-free matrix.
-
-    python benchmarks/papers/trustpal.py
 """
 
 import itertools

@@ -74,7 +74,6 @@ def tables(records: Records):
 
 
 def main() -> None:
-    """Fit both models to every file."""
     options = command_line(
         __doc__, {"files": dict(nargs="+", type=Path, help="tables of counts, CSV")}, rank=5,
         max_cpu=(60.0, "processor seconds of a fit"),

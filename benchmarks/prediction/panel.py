@@ -228,7 +228,6 @@ are empty.
 
 
 def main() -> None:
-    """Score all models on all sets."""
     every, names = list(dict.fromkeys((*MODELS, *RATINGS_MODELS))), [*SETS, *RATED]
     options = command_line(
         __doc__, data=dict(type=Path, required=True, help="folder of the sets"), sets=some(names),

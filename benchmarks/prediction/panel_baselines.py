@@ -176,10 +176,10 @@ TUNED = {
 }
 
 
-def log_score(probability, ones, where) -> float:
-    """Return the mean log probability, in nats, of the entries `where`."""
+def log_score(probability, ones, where=...) -> float:
+    """Return the mean log probability, in nats, of the entries `where`; default: of all."""
     chance = np.clip(probability[where], 1e-6, 1 - 1e-6)
-    return float(np.where(ones[where], np.log(chance), np.log1p(-chance)).mean())
+    return float(np.where(ones[where] > 0, np.log(chance), np.log1p(-chance)).mean())
 
 
 def validation(observed) -> tuple[np.ndarray, np.ndarray]:

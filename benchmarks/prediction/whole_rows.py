@@ -138,7 +138,6 @@ def tables(records: Records):
 
 
 def main() -> None:
-    """Fit all sets with all seeds."""
     options = command_line(
         __doc__, folder=(Path, "of the density benchmarks"), sets=some(RUNS), ranks=[RANK],
         seeds=dict(nargs="+", type=int, help="instead of those of each set"), chains=CHAINS,

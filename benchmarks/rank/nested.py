@@ -10,8 +10,6 @@ the same carriers with a Jaccard index of at least 0.8 and the same features wit
 
 boolmf finds 10 to 11 of 12 and 8 of 8 in 460 to 480 s with eight chains, R-hat of the log
 likelihood up to 1.8; it learns the number of components, which is given here.
-
-    python benchmarks/rank/nested.py
 """
 
 import time
@@ -22,6 +20,7 @@ import numpy as np
 import bmfjax
 from benchmarks.device import command_line
 from benchmarks.form import Records, figures, listed, named, notes, page, settings_of, shown
+from benchmarks.prediction.panel_baselines import log_score
 from benchmarks.record import write_record
 from bmfjax.diagnostics import ess_bulk, split_rhat
 
@@ -113,12 +112,6 @@ def found(made: Nested, usage, basis) -> list[bool]:
     best = carriers.argmax(1)
     pairs = np.arange(RANK), best
     return list((carriers[pairs] >= 0.8) & (features[pairs] >= 0.5))
-
-
-def log_score(probability, values) -> float:
-    """Return the mean log probability of what was hidden."""
-    p = np.clip(probability, 1e-6, 1 - 1e-6)
-    return float(np.where(values == 1, np.log(p), np.log1p(-p)).mean())
 
 
 def one_matrix(seed: int, options) -> dict:

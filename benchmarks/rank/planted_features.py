@@ -374,7 +374,6 @@ def figures_with(runs: dict) -> dict:
 
 
 def main() -> None:
-    """Fit the matrices of all kinds."""
     options = command_line(
         __doc__, kinds=some(KINDS),
         models=dict(nargs="+", choices=list(TILES), help="of tiles; default: all"),

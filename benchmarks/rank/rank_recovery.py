@@ -446,7 +446,6 @@ def _evidence_ranks(matrix: str, study: dict):
 
 
 def main() -> None:
-    """Run the studies."""
     options = command_line(
         __doc__, only=some(STUDIES), files=(Path, "folder of the matrices that are not shipped"),
         ranks=(list(RANKS), "of the grid"), repeats=(REPEATS, "matrices of each kind"), max_rank=20,

@@ -165,7 +165,6 @@ def tables(records: Records):
 
 
 def main() -> None:
-    """Flip, read, count."""
     options = command_line(
         __doc__, edge=(2000, "bytes of which every bit is flipped"),
         share=(0.1, "of the bits in the middle"), seed=(0, "of which bits these are"),

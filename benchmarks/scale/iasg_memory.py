@@ -6,8 +6,6 @@ The run of the thesis's section 3.3.4: batch 512, moments of factors and
 gradients, 50-bin histograms of all 30,720 marginals, a log joint trace and 100
 thinned draws. Every length runs in a process of its own, whose peak resident
 memory is read when it ends.
-
-    python benchmarks/scale/iasg_memory.py
 """
 
 import functools

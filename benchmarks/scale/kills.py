@@ -113,7 +113,6 @@ def tables(records: Records):
 
 
 def main() -> None:
-    """Kill, resume, compare."""
     options = command_line(
         __doc__, kills=20, samples=200_000, seed=(0, "of the seconds before a kill")
     )

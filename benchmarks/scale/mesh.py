@@ -276,7 +276,6 @@ def _one_mesh(found: dict):
 
 
 def main() -> None:
-    """Take turns, and write the medians."""
     options = command_line(
         __doc__, model=dict(choices=tuple(MODELS), default="ormachine"), rows=100_000, columns=1000,
         rank=10, devices=(2, "along the rows"), sweeps=(5, "of a round"), rounds=9,

@@ -10,8 +10,6 @@ once. They are bounds, and not predictions; nothing is run.
 
 Needs what JAX needs for either device (`pip install "jax[tpu]"`, `"jax[cuda12]"`); a target whose
 compiler is not installed is named and left out.
-
-    python benchmarks/speed/accelerator_compile.py
 """
 
 import argparse

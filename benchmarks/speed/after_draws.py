@@ -5,8 +5,6 @@ What happens after the draws: peak memory and CPU seconds of every step.
 Draws are made here, not sampled: planted factors, of which every draw has some bits flipped. A step
 runs in a process of its own. Its memory is the peak of the resident memory while it runs, less
 that before it, so that what it was given does not count.
-
-    python benchmarks/speed/after_draws.py
 """
 
 import json

@@ -76,7 +76,6 @@ def tables(records: Records):
 
 
 def main() -> None:
-    """Measure all sizes."""
     options = command_line(__doc__, only=some(SIZES), one=(str, HIDDEN))
     if options.one:
         print(json.dumps(one(options.one)))

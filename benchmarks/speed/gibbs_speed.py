@@ -4,8 +4,6 @@ What a sweep of the exact sampler costs beside its bare Gram products, and its d
 
 512 x 512, rank 30: medians of interleaved runs. 128 x 128, rank 30: effective draws of the log
 joint density per second against NumPyro's NUTS on the same model, both started at the truth.
-
-    python benchmarks/speed/gibbs_speed.py
 """
 
 import functools

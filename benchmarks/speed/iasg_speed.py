@@ -8,8 +8,6 @@ minibatch, and the product with that Gram matrix: what remains is drawing and
 gathering the minibatch, the prior, the step, the clamp and the running sums, and
 with "newton" the solution on the free coordinates. All are timed in turn within
 one run; medians over the rounds.
-
-    python benchmarks/speed/iasg_speed.py
 """
 
 import functools

@@ -5,8 +5,6 @@ held out), of several sizes and densities. Each is fitted from one start by both
 process of its own, in at most 500 steps: how many it took, whether the bound has settled, processor
 seconds (compilation included), the exact bound, recall at 10, and the most memory held. The default
 fit, four starts averaged, is measured on the 2000 x 1000 one, and of one more the cost of a step.
-
-    python benchmarks/speed/logistic_defaults.py
 """
 
 import json

@@ -3,8 +3,6 @@
 Random sparse matrices with thirty ones a row. Of each: seconds of the one-time count, seconds for
 so many entries at rank 10 (interleaved rounds, median), and the most memory that the process had
 held after a tenth of them and after all.
-
-    python benchmarks/speed/logistic_speed.py
 """
 
 import resource

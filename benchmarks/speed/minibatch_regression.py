@@ -18,8 +18,6 @@ A first chain that is not timed leaves its programs in JAX's cache of compiled o
 begin at the mode, which they are told at no cost: HMCECS (Dang et al. 2019) of NumPyro expands its
 proxy about it, and ours find by themselves that they are there. SVI with AutoNormal has no time:
 its standard deviations are never right.
-
-    python benchmarks/speed/minibatch_regression.py
 """
 
 import functools

@@ -9,8 +9,6 @@ arguments, results and temporaries, beside the two packed matrices.
 
 Then the house votes at rank 8 as small matrices are sampled: one factor matrix is summed out, and a
 sweep is one of four replicas at temperatures of their own. `--updates` does not concern it.
-
-    python benchmarks/speed/ormachine_speed.py
 """
 
 import time

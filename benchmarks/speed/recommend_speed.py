@@ -2,8 +2,6 @@
 
 Ratings of planted factors are fitted by a short run, and `Fit.recommend` then chooses the best
 items of every user, and those of one. Nothing of it is compiled; users are shared between threads.
-
-    python benchmarks/speed/recommend_speed.py
 """
 
 import time
