@@ -38,11 +38,11 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import expit, log_expit, logsumexp, softmax
 
 import bmfjax
-from bmfjax.diagnostics.most_probable import log_posterior
 from benchmarks.device import COMMIT, command_line, some
 from benchmarks.form import Records, number, page, parts_of, percent, table
 from benchmarks.pages import RESULTS
 from benchmarks.record import commit_of, figures_of, write_joined, write_record
+from bmfjax.diagnostics.most_probable import log_posterior
 
 SHAPE, PLANTED, RANK = (200, 60), 3, 5
 FIT = {"num_chains": 2, "num_warmup": 400, "num_samples": 300, "progress": False}
