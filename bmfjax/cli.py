@@ -1162,7 +1162,10 @@ def _tell(result, output) -> None:
     what = result.data.name or output.name
     empty = result.figures.factors_empty or 0
     without = f", {empty} without a tile when rounded" * (empty > 0)
-    _print_table(table, f"{what}: {result.model} model, rank {result.rank}{without}")
+    found = result.rank_probabilities is not None
+    # The number that was found stands below, and beside it which factors the table has.
+    rank = "number of factors found" if found else f"rank {result.rank}{without}"
+    _print_table(table, f"{what}: {result.model} model, {rank}")
     if hasattr(result, "modes") and result.figures.chains_differ:
         _tell_modes(result.modes)
     _say(str(result.verdict))
@@ -1173,13 +1176,14 @@ def _tell(result, output) -> None:
         _say(str(result.check()).removesuffix(advice))
     if result.held_out is not None:
         _say(str(result.held_out))
-    if result.rank_probabilities is not None:
+    if found:
         from bmfjax.report.number import number_sentence
 
         what = "The posterior has" if result.figures.converged else "These draws have"
         if result._is_variational:
             what = "The approximation of the posterior has"
-        _say(f"{what} {number_sentence(result)}.")
+        shown = f"the table has the {result.rank} {result._shown_factors}{without}"
+        _say(f"{what} {number_sentence(result)}; {shown}.")
     if result._doubts:
         _say(result._doubts)
     if result.figures.log_evidence is not None:

@@ -63,7 +63,7 @@ MARK = {OF_FIT: np.array(True)}
 #: Arrays of a record that are not draws.
 FACTORS = re.compile(
     r"(usage|basis)(_sd|_binary)?|agreement|(row|column)_names|anchors|(trace|approximation)_.+|"
-    rf".+_effect|(row|column)_attributes_.+|{OF_FIT}",
+    rf".+_effect|(row|column)_attributes_.+|searched_.+|{OF_FIT}",
     re.DOTALL,
 )
 #: What is drawn, in `DRAWS`.

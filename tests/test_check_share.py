@@ -7,6 +7,7 @@ import pytest
 
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.families import base, sampling
+from bmfjax.infer.searched import Searched
 from bmfjax.kernels import Algorithm
 from bmfjax.kernels.base import State
 from bmfjax.kernels.tempering import annealed
@@ -19,6 +20,8 @@ FOUND = HeldOut(
     log_score=-0.5, baseline_score=-0.7, calibration_error=np.nan, error_by_chance=np.nan,
     complete=True,
 )  # fmt: skip
+#: What two searches had found, of which the first gave up its end.
+ORIGIN = 1, Searched(np.array([1, 1]), np.eye(3, 2) > np.zeros((2, 1, 1)), np.ones((2, 4, 2), "f4"))
 
 
 class Annealed(Toy):
@@ -40,8 +43,8 @@ class Annealed(Toy):
             lambda state, info: walk.observe(state.position, info),
         )
         return dataclasses.replace(
-            made, algorithm=annealed(with_position, 12), search=search if request.goes_on else None,
-            trace=(*made.trace, "inverse_temperature"),
+            made, algorithm=annealed(with_position, 12), trace=(*made.trace, "inverse_temperature"),
+            **({"search": search} if request.goes_on else {"num_starts": 1, "searched": ORIGIN[1]}),
         )  # fmt: skip
 
 
@@ -69,6 +72,7 @@ def test_chains_go_on_with_all_entries_where_they_were_without_some(first, monke
     assert family.data is DATA and family.seen == 3
     np.testing.assert_array_equal(found.usage.mean((1, 2, 3)) > 0, fit.usage.mean((1, 2, 3)) > 0)
     assert (found.trace["inverse_temperature"] == 1.0).all()
+    assert found.origin == ORIGIN  # who found what they go on with
     assert (fit.trace["inverse_temperature"][:, :12] < 1.0).all()
     # The warm-up that was given is that of both fits; one that was not may be shorter again.
     assert (found.planned_warmup, fit.planned_warmup) == (60, 60)
@@ -94,6 +98,8 @@ def test_a_run_that_is_resumed_hides_nothing_again(first, tmp_path):
     assert len(first) == 2
     np.testing.assert_array_equal(again.usage, whole.usage)
     assert again.settings == whole.settings
+    assert again.origin[0] == 1
+    assert all(map(np.array_equal, again.origin[1], ORIGIN[1]))
     with pytest.raises(InputError, match=r"check is 0\.25 there and None here"):
         without = {**options, "check": None}
         fitted(Annealed(apart=40.0), checkpoint=tmp_path / "run", resume=True, **without)

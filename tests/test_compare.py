@@ -9,6 +9,7 @@ import pytest
 import bmfjax
 from bmfjax import InputError, compare
 from bmfjax.cli import main
+from bmfjax.comparison import fits
 from bmfjax.diagnostics import Binarized
 from bmfjax.posterior.packed import PackedDraws
 from tests.test_cells import fit_of
@@ -89,6 +90,27 @@ def test_factors_find_their_partners(found):
     turned = compare([of_rank(3), of_rank(2)])
     assert "Factors of fit 1 in fit 2: 1 is 1" in repr(turned)
     assert "without partner: 3." in repr(turned) and turned.best == 0
+
+
+def test_a_feature_that_is_turned_round_is_the_same():
+    """The rows that lack it have it, with weights of the other sign; of tiles that is another."""
+    rng, fit = np.random.default_rng(2), fit_of("features")
+    usage = rng.random((2, DRAWS, 9, 3)) < (0.2, 0.5, 0.4)
+    usage[:] = usage[0, 0]
+    basis = np.broadcast_to(rng.normal(size=(7, 3)), (2, DRAWS, 7, 3))
+
+    def of(usage, basis, fit=fit):
+        return dataclasses.replace(fit, usage_draws=1.0 * usage, basis_draws=basis)
+
+    order, turns = np.array([2, 0, 1]), np.array([True, False, True])
+    other = of((usage ^ turns)[..., order], np.where(turns, -basis, basis)[..., order])
+    one = of(usage, basis)
+    found = fits._factors([one, other], ["one", "other"])
+    assert found["partner"].tolist() == [2, 3, 1] and found["turned"].tolist() == turns.tolist()
+    np.testing.assert_allclose(found["similarity"], 1.0)
+    assert "1 is 2 (1.00, turned round), 2 is 3 (1.00), 3" in fits._partners(found)
+    tiles = fits._factors([of(usage, basis, fit_of("nmf")), other], ["one", "other"])
+    assert tiles.dropna()["partner"].tolist() == [3] and not tiles["turned"].any()
 
 
 def test_what_is_alike_cannot_be_told_apart():

@@ -23,9 +23,10 @@ from bmfjax.infer import run as driver
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.kernels.base import State
 from bmfjax.kernels.tempering import AnnealedState
-from bmfjax.posterior.features import features_of
+from bmfjax.posterior.features import HEADER, features_of
 from bmfjax.report import page
 from bmfjax.report.features import is_told
+from bmfjax.verdict import Verdict
 
 QUICK = {"num_chains": 2, "num_warmup": 200, "num_samples": 200, "progress": False}
 ROWS, COLUMNS = 120, 24
@@ -101,6 +102,16 @@ def test_the_tables_name_rows_columns_and_odds(fitted, tmp_path):
     again = bmfjax.Fit.load(fitted.save(tmp_path / "fit"))
     pd.testing.assert_frame_equal(again.tiles(all=True), fitted.tiles(all=True))
     np.testing.assert_array_equal(again.probability(), fitted.probability())
+    # What each search had found is kept, and tables have it where they have the chains.
+    assert all(map(np.array_equal, again.searched, fitted.searched))
+    found = fitted.figures.factors_searches
+    assert fitted.figures.searches == 2 and found[:2] == (2, 2)
+    assert tuple(again._searches.found) == found and str(again.verdict) == str(fitted.verdict)
+    for table in (fitted.summary(), fitted.tiles(all=True)):
+        assert tuple(table["searches"]) == found
+    assert members["searches"].tolist() == [found[k - 1] for k in members["factor"]]
+    assert re.fullmatch(HEADER, ",".join(members.columns))
+    assert "searches" not in dataclasses.replace(fitted, verdict=Verdict()).summary()
 
 
 def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
@@ -113,6 +124,7 @@ def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
     odds = share / (1 - share)
     for times, told in ((2.9, False), (3.1, True), (1 / 2.9, False), (1 / 3.1, True)):
         assert is_told(fitted, times * odds / (1 + times * odds), 0) is told
+    assert text.count("Found by 2 of 2 searches.") >= 2
     assert ", not known<" in text and "not known; odds" not in text
     # What is counted as concerned is what the bars say is known to be.
     rather = fitted.basis_binary[:, 0]
@@ -170,7 +182,9 @@ def test_exports_say_who_is_a_member(fitted):
 
 def test_draws_have_modes_and_a_mode_is_a_fit(fitted):
     assert abs(fitted.modes.weights.sum() - 1.0) < 1e-9
-    assert str(fitted.restricted(0).verdict).startswith("One mode")
+    one = fitted.restricted(0)
+    assert str(one.verdict).startswith("One mode")
+    assert one.figures.factors_searches[:2] == (2, 2)
 
 
 @pytest.mark.long
@@ -347,7 +361,7 @@ def test_time_that_is_up_before_a_step_leaves_the_shares_of_columns(planted, mon
     )
     bare = re.sub("<style.*?</style>|<[^>]*>", "", page.render(fit), flags=re.DOTALL)
     said = " ".join(bare.split())
-    for word in ("alibrated", "% to ", "warm-up steps", "posterior itself"):
+    for word in ("Explained", "alibrated", "% to ", "warm-up steps", "posterior itself"):
         assert word not in said.partition("Words")[0]
     assert "in 2 factors, 2 of them empty when rounded: starts, no draws" in said
     assert "this page shows where chains began" in said and "drawsnone: starts" in said

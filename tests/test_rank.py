@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import re
 import signal
 import types
 
@@ -344,7 +345,22 @@ def test_a_factor_without_ones_on_one_side_is_emptied():
     assert not np.asarray(left[1][:, :])[..., 1].any()
 
 
+def test_many_numbers_are_told_as_a_range():
+    """The shortest one that holds 90 %; of a few each is named."""
+    shares = {2: 0.04, 3: 0.2, 4: 0.4, 5: 0.25, 6: 0.06, 7: 0.05}
+    fit = types.SimpleNamespace(
+        rank_probabilities=shares, settings={"rank": 9}, data=types.SimpleNamespace(shape=(20, 9))
+    )
+    assert number_sentence(fit) == "4 factors with probability 0.40 (3 to 6: 0.91)"
+    fit.rank_probabilities = {3: 0.2, 4: 0.6, 5: 0.1, 6: 0.1}
+    said = "4 factors with probability 0.60 (3: 0.20, 5: 0.10, 6: 0.10)"
+    assert number_sentence(fit) == said
+
+
 def test_the_probabilities_are_printed_and_shown(tmp_path, capsys):
     _tell(counted(), tmp_path)
-    assert "3 factors with probability 0.90 (4: 0.10)" in " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "3 factors with probability 0.90 (4: 0.10); the table has the" in said
+    # Each number of factors is told once, with what it counts.
+    assert "number of factors found" in said and not re.search(r"model, rank \d", said)
     assert "Number of factors" in counted().report(tmp_path / "report.html").read_text()

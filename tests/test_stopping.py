@@ -338,6 +338,10 @@ def test_solutions_are_stored_with_the_chains_that_jump_to_them():
     whole = first.next_stage(before).run(request)
     whole.advance(5)
     snapshot = whole.snapshot()
+    # What each chain had found before it jumps is kept, which may lead it anywhere.
+    assert whole.searched.usage.shape == (2, 30, 2) and whole.searched.basis.shape == (2, 8, 2)
+    assert not whole.searched.own.any() and (whole.searched.origin < 0).all()
+    assert whole.searched.usage.any()
     assert np.isfinite(snapshot[0].solutions.log_chance).any()
     resumed = first.next_stage(first.run(request)).run(request, resume=True)
     assert not np.isfinite(resumed.state.solutions.log_chance).any()
@@ -633,7 +637,7 @@ def test_looks_know_who_found_what_the_chains_have():
                 "usage": rng.normal(size=(4, 400, 3, 1)), "basis": np.ones((4, 400, 2, 1)),
             },
             trace=lambda rng=rng: {"log_joint": rng.normal(size=(4, 420))},
-            thinning=lambda name: 1, num_warmup=20, num_starts=found,
+            thinning=lambda name: 1, num_warmup=20, num_starts=found, searched=None,
         )  # fmt: skip
         figures = stopping.look(asked(family), asked(family).chains(), run).figures
         seen.append((figures.found_by, figures.starts, figures.is_of_one_start))

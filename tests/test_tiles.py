@@ -277,8 +277,10 @@ def test_a_tile_of_one_chain_says_so():
     fit = fit_with((A, B), [[(A, B)], [(A, NONE)], [(NONE, A)]])
     table = fit.tiles(all=True)
     assert table["chains"].tolist() == [3, 1]
-    assert table["remarks"].tolist() == ["robust", "found by some chains only"]
-    assert "factor 2 is real with probability 0.33 (1 of 3 chains found it)" in fit.doubts
+    assert table["remarks"].tolist() == ["robust", "in some chains only"]
+    assert (
+        "factor 2 is real with probability 0.33 (1 of 3 chains have it in most draws)" in fit.doubts
+    )
     assert fit.doubts.startswith(
         "1 of 2 factors is kept as a tile at a false discovery rate of 5 %. "
     )

@@ -18,6 +18,7 @@ from bmfjax.diagnostics.align import agreements
 from bmfjax.families import FAMILIES
 from bmfjax.families.base import what_was_tried
 from bmfjax.posterior.packed import PackedDraws
+from bmfjax.posterior.searches import Searches
 from bmfjax.specs import MODELS, Gibbs
 from bmfjax.verdict import (
     MAX_LINES,
@@ -407,6 +408,77 @@ def test_chains_that_took_over_what_one_had_found_do_not_confirm_it(found_by, st
         doubted = judged.changed(**{"chains_apart": 0.01, "mc_error": 0.02} | wrong)
         assert why in doubted.predictions.said and not doubted.predictions.holds
         assert doubted.status == ("unreliable" if alone else "in part")
+
+
+def searched(*found, number=4, ranks=(2, 2, 2, 2), own=False):
+    return Searches(number, np.array(found), np.array(ranks), np.full(number, own))
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ((3, 4), "factors 1 and 2 hold"),
+        ((4, 2), "factor 1 holds, factor 2 was found by 2 of 4 searches"),
+        ((1, 2), "factors 1 and 2 were found by 1 or 2 of 4 searches"),
+        ((0, 2), "factors 1 and 2 were found by 0 to 2 of 4 searches"),
+    ],
+)
+def test_factors_hold_that_other_searches_found_by_themselves(found, said):
+    """Chains agree on all; the one chain that others took over speaks of what searches found."""
+    trace = {"log_joint": QUICK}
+    start = {"found_by": 1, "shared_starts": True, "starts": 1}
+    judged = of_chains(
+        GOOD, 4, 3, np.ones(2), trace, exact=True, searches=searched(*found), **start
+    )
+    judged = judged.changed(chains_apart=0.0, mc_error=0.02)
+    holds = min(found) >= 3
+    assert judged.factors.said == said and judged.factors.holds is holds
+    assert judged.status == ("usable" if holds else "in part")
+    assert judged.factors.holding == tuple(str(k + 1) for k in range(2) if found[k] >= 3)
+    assert judged.factors.alone == tuple(str(k + 1) for k in range(2) if found[k] < 3)
+    assert judged.figures.factors_searches == found
+    # The words are of a solution of which other searches lack a part.
+    assert ("found by one chain" in judged.predictions.said) is not holds
+    assert judged.predictions.holds
+    # More draws do not change it, and more chains do.
+    assert judged.figures.converged and suffices(judged.figures)
+    assert suffices(judged.figures, "usable") and ("num_chains=8" in judged.remedy) is not holds
+    assert len(judged.sentence.split()) <= 42
+    again = Verdict.of_stored({"scalars": judged.figures.known(), "judged": judged.stored()})
+    assert again == judged and again.factors.alone == judged.factors.alone
+
+
+def test_factors_that_chains_lack_are_told_apart_from_those_that_searches_lack():
+    agreeing = np.array([[1.0, 0.3, 1.0, 0.5, 0.9], [1.0, 0.4, 1.0, 0.9, 0.9]])
+    empty = np.array([False, False, False, False, True])
+    judged = of_chains(
+        GOOD, 4, 3, agreeing, {"log_joint": QUICK}, exact=True, empty=empty, found_by=1,
+        searches=searched(4, 1, 2, 3, 0),
+    )  # fmt: skip
+    assert judged.factors.said == (
+        "factors 1 and 4 hold, factor 2 does not, factor 3 was found by 2 of 4 searches "
+        "(factor 4 not in all chains; one more is empty)"
+    )
+    assert judged.factors.status == "does not hold" and judged.figures.is_found_by_one
+    many = judged.changed(
+        factors_alone=tuple("abcdef"), factors_alone_found=(1,) * 6, factors_differing=()
+    )
+    assert "6 others were found by 1 of 4 searches" in many.factors.said
+
+
+def test_the_number_holds_that_other_searches_ended_with():
+    rank = np.random.default_rng(2).choice([3, 4], p=[0.2, 0.8], size=(4, 400))
+    for ranks, own, holds in (
+        ((4, 3, 4, 9), False, True), ((4, 3, 2, 9), False, False), ((4, 3, 2, 9), True, True),
+    ):  # fmt: skip
+        judged = of_chains(
+            GOOD, 4, 3, np.ones(2), {"log_joint": QUICK, "rank": rank}, exact=True, found_by=1,
+            searches=searched(4, 4, ranks=ranks, own=own),
+        )  # fmt: skip
+        assert judged.number.holds is holds and suffices(judged.figures)
+        if not holds:
+            assert judged.number.said == "their number, 4, was found by 2 of 4 searches"
+            assert judged.status == "in part" and "num_chains=8" in judged.remedy
 
 
 def test_one_chain_has_found_nothing_for_others():

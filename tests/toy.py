@@ -127,6 +127,7 @@ class Toy(Family):
             cramped=run.cramped,
             earlier=run.earlier_steps,
             every=run.thinning("usage"),
+            origin=(run.num_starts, run.searched),
         )
 
 

@@ -55,6 +55,7 @@ from bmfjax.families import base
 from bmfjax.posterior.model_check import calibration
 from bmfjax.posterior.modes import SAME, Solutions, tile_cosines
 from bmfjax.posterior.scores import predictive
+from bmfjax.posterior.searches import searches_of
 from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict import Verdict
 from bmfjax.verdict.judging import found_factors
@@ -172,8 +173,12 @@ def told(fit, other, cells) -> dict:
     number = {} if fit.verdict.number.given else {"number": fit.figures.rank == other.figures.rank}
     names = [n.removeprefix("factor ") for n in fit.factor_names]
     stacked = chances(fit.stacked(), cells)
-    alike = agreements(*(np.asarray(f.mean(1)) for f in (fit.usage_draws, fit.basis_draws)))
-    seen = found_factors(alike, fit._empty, fit.usage_draws.shape[0])
+    means = [np.asarray(f.mean(1)) for f in (fit.usage_draws, fit.basis_draws)]
+    alike, searched = agreements(*means), getattr(fit, "searched", None)
+    searches = None if searched is None else searches_of(searched, means)
+    seen = found_factors(alike, fit._empty, fit.usage_draws.shape[0], searches)
+    if searches is not None and not fit.verdict.number.given:
+        seen["rank_searches"] = searches.with_rank(fit._rank_draws)
     # By the entries that the rule of this program looks at, in the draws that were kept.
     for name, share, method in (("rhat", 0.99, "higher"), ("ess", 0.01, "lower")):
         moving = getattr(fit._mixing, name)
@@ -242,8 +247,11 @@ def parts_of(fit: dict) -> list[tuple[str, str, bool]]:
     judged = Verdict.of_stored(fit["judged"])
     parts = [("predictions", str(judged.predictions.status), fit["predictions"])]
     if judged.factors.counts:
-        held = "not yet" if judged.factors.status == "not yet" else "holds"
+        lonely = judged.figures.factors_alone or ()
+        unsure = judged.factors.status == "not yet" and not judged.factors.alone
+        held = "not yet" if unsure else "holds"
         told = [(name, held) for name in judged.figures.factors_holding or ()]
+        told += [(name, "not yet") for name in lonely]
         told += [(name, "does not hold") for name in judged.figures.factors_differing or ()]
         parts += [("factor", said, fit["factors"][name]) for name, said in told]
         parts += [(BY_CHAINS, said, fit["in_chains"][name] >= MOST) for name, said in told]

@@ -11,7 +11,7 @@ import pandas as pd
 
 from bmfjax.data import InputError, checks
 from bmfjax.data.names import in_words
-from bmfjax.posterior.modes import SAME, Solutions, best_match, tile_cosines
+from bmfjax.posterior.modes import SAME, Solutions, best_match, tile_cosines, turned
 from bmfjax.posterior.scores import MAX_SCORED, observed_sample, scored_together
 from bmfjax.result import Fit
 
@@ -46,7 +46,9 @@ class Comparison:
     factors : pandas.DataFrame
         One row a factor of the first fit and other fit: `fit`, `factor`, `other`, `partner`, the
         factor of the other fit, and `similarity`, the cosine of their tiles. A factor without
-        partner (below 0.8) has NA; so has a partner that is no factor of the first fit.
+        partner (below 0.8) has NA; so has a partner that is no factor of the first fit. `turned`:
+        a binary feature with signed weights is turned round there, which is the same model: the
+        rows that lack it have it, with weights of the other sign.
     best : int or None
         Position of the fit that predicts better than all others by more than two standard
         errors; None where that cannot be seen.
@@ -220,34 +222,43 @@ def _factors(fits, names) -> pd.DataFrame:
     """Return which factor of the first fit is which of every other, one to one."""
     means = [Solutions(fit.usage[None], fit.basis[None]) for fit in fits]
     rows = []
-    for name, mean in zip(names[1:], means[1:], strict=True):
+    for name, other, mean in zip(names[1:], fits[1:], means[1:], strict=True):
         cosines = tile_cosines(means[0], mean)[0, :, 0]
+        of_turned = np.full_like(cosines, -np.inf)
+        if fits[0]._turns and other._turns:
+            of_turned = tile_cosines(means[0], turned(mean))[0, :, 0]
+        is_turned, cosines = of_turned > cosines, np.maximum(cosines, of_turned)
         rank, other_rank = cosines.shape
         # The match leaves out no factor of the side with fewer; make that the first side.
-        turned = rank > other_rank
-        order, likeness = best_match(cosines.T if turned else cosines)
+        is_first = rank > other_rank
+        order, likeness = best_match(cosines.T if is_first else cosines)
         pairs = {
-            (int(b), a) if turned else (a, int(b)): float(s)
+            (int(b), a) if is_first else (a, int(b)): float(s)
             for a, (b, s) in enumerate(zip(order, likeness, strict=True))
         }
         partners = {a: (b, s) for (a, b), s in pairs.items() if s >= SAME}
         for a in range(rank):
             b, s = partners.get(a, (None, float(cosines[a].max())))
-            rows.append((names[0], a + 1, name, None if b is None else b + 1, s))
+            across = b is not None and bool(is_turned[a, b])
+            rows.append((names[0], a + 1, name, None if b is None else b + 1, s, across))
         taken = {b for b, _ in partners.values()}
         rows += [
-            (names[0], None, name, b + 1, float(cosines[:, b].max()))
+            (names[0], None, name, b + 1, float(cosines[:, b].max()), False)
             for b in range(other_rank)
             if b not in taken
         ]
-    frame = pd.DataFrame(rows, columns=["fit", "factor", "other", "partner", "similarity"])
+    columns = ["fit", "factor", "other", "partner", "similarity", "turned"]
+    frame = pd.DataFrame(rows, columns=columns)
     return frame.astype({"factor": "Int64", "partner": "Int64"})
 
 
 def _partners(part) -> str:
     """Say which factors of the first fit are which of another, in one line."""
     both = part.dropna(subset=["factor", "partner"])
-    pairs = ", ".join(f"{r.factor} is {r.partner} ({r.similarity:.2f})" for r in both.itertuples())
+    pairs = ", ".join(
+        f"{r.factor} is {r.partner} ({r.similarity:.2f}{', turned round' * r.turned})"
+        for r in both.itertuples()
+    )
     line = f"Factors of {part['fit'].iloc[0]} in {part['other'].iloc[0]}: {pairs or 'none'}"
     alone = part.loc[part["partner"].isna(), "factor"]
     new = part.loc[part["factor"].isna(), "partner"]

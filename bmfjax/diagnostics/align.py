@@ -378,13 +378,31 @@ def agreements(usage_means, basis_means) -> np.ndarray:
     chains = len(usage_means)
     kept, most = math.ceil(round(MOST * chains, 6)), of_all.copy()
     if 1 < kept < chains:
-        each = np.array([_alike(usage_means, basis_means, [c]) for c in range(chains)])
-        for k, order in enumerate(np.argsort(-each, 0, kind="stable").T):
-            own = [means[np.sort(order[:kept])][..., [k]] for means in (usage_means, basis_means)]
-            whole = [means.mean(0) for means in own]
-            likeness = [_cosines_of_tiles(tile, whole)[0] for tile in zip(*own, strict=True)]
-            most[k] = max(min(likeness), of_all[k])
+        likeness = -np.sort(-alike_most(usage_means, basis_means), 0)
+        most = np.maximum(likeness[kept - 1], of_all)
     return np.stack([of_all, most])
+
+
+def alike_most(usage_means, basis_means) -> np.ndarray:
+    """Return how alike each factor of a chain is to that of two thirds of all, (chain, rank)."""
+    whole = most_alike(usage_means, basis_means)
+    return np.array(
+        [_cosines_of_tiles(own, whole) for own in zip(usage_means, basis_means, strict=True)]
+    )
+
+
+def most_alike(usage_means, basis_means) -> list[np.ndarray]:
+    """Return the mean of each factor over the two thirds of the chains in which it is most alike.
+
+    Left out are those in which it is least like that of the others together.
+    """
+    both, chains = (usage_means, basis_means), len(usage_means)
+    kept = math.ceil(round(MOST * chains, 6))
+    if not 1 < kept < chains:
+        return [means.mean(0) for means in both]
+    each = np.array([_alike(usage_means, basis_means, [c]) for c in range(chains)])
+    chosen = np.sort(np.argsort(-each, 0, kind="stable")[:kept], 0)
+    return [np.take_along_axis(means, chosen[:, None], 0).mean(0) for means in both]
 
 
 def _alike(usage_means, basis_means, group) -> np.ndarray:

@@ -36,8 +36,10 @@ from bmfjax.families.memory import SMALLER, Held, require_room
 from bmfjax.infer import ChainRun
 from bmfjax.infer.intervals import regular_interval
 from bmfjax.infer.mcmc.truncated import sparse_numbers
+from bmfjax.infer.searched import Searched
 from bmfjax.kernels.numerics.mesh import agreed, chains_of_device
 from bmfjax.posterior.held_out import HeldOut, Hidden, hidden_cells
+from bmfjax.posterior.searches import searches_of
 from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
 from bmfjax.specs.base import AUTO, Kernel, Model, Sampler, digest
@@ -105,6 +107,8 @@ class Problem:
     #: stored replaces them.
     goes_on: bool = False
     positions: Any = None
+    #: How many starts the chains of the first fit had, and what its searches had found.
+    origin: tuple[int, Searched | None] = (0, None)
     #: One clause: which model was taken, and why, where none was named.
     default: str = ""
 
@@ -197,11 +201,13 @@ class Problem:
         until = UNTIL[1] if self.is_auto else self.until
         return replace(self, data=hidden.data, check=None, until=until), hidden
 
-    def going_on(self, first: Problem, found: HeldOut, positions: Any) -> Problem:
+    def going_on(
+        self, first: Problem, found: HeldOut, positions: Any, origin: tuple = (0, None)
+    ) -> Problem:
         """Return the problem of all data, whose chains go on from where those of `first` were."""
         return replace(
             self, rank=first.rank, grows=first.grows, held_out=found, positions=positions,
-            goes_on=positions is not None,
+            goes_on=positions is not None, origin=origin,
         )  # fmt: skip
 
     def resumed(self, settings: Mapping) -> Problem:
@@ -307,7 +313,9 @@ class Problem:
         made = self.family.chains(self)
         if not self.goes_on:
             return made
-        return made.going_on(self.positions, shorter=self.num_warmup == AUTO)
+        made = made.going_on(self.positions, shorter=self.num_warmup == AUTO)
+        number, searched = self.origin
+        return replace(made, num_starts=number, searched=searched)
 
     def read_start(self, low: float = -np.inf, high: float = np.inf) -> dict:
         """Return the start that was given, both factor matrices as float32, or refuse it."""
@@ -366,10 +374,13 @@ class Chains:
     is_cold: bool = False
     #: ``start(resume)``: position of every chain, None for the algorithm's own.
     start: Callable[[bool], Mapping | None] = lambda resume: None
-    #: ``search(run)``: the snapshot from which chains go on, and how many of them differ; or None.
+    #: ``search(run)``: the snapshot from which chains go on, how many of them differ, and what each
+    #: search had found by itself; or None.
     search: Callable[[ChainRun], Any] | None = None
     #: How many chains had found by themselves what all may take over; 0 where none is given away.
     num_starts: int = 0
+    #: What each search had found before that, where the search is over.
+    searched: Searched | None = None
     #: ``resting(snapshot)``: where chains stay that have no time for a step, if not at their start.
     resting: Callable[[Any], Any] | None = None
     #: What the family wants back with the draws.
@@ -460,7 +471,7 @@ class Chains:
             whole = run if problem.chain_numbers is None else self._started(problem, False, None)
             run.timed_out = not is_ready(whole)
             if not run.timed_out:
-                snapshot, run.num_starts = self.search(whole)
+                snapshot, run.num_starts, run.searched = self.search(whole)
                 run.begin_at(snapshot)
         return run
 
@@ -491,7 +502,7 @@ class Chains:
             most_kept=most_kept if self.sites else None,
             trace=dict.fromkeys(self.trace, 1),
         )
-        run.timed_out, run.num_starts = late, self.num_starts
+        run.timed_out, run.num_starts, run.searched = late, self.num_starts, self.searched
         return run
 
 
@@ -553,6 +564,12 @@ class Ordered(NamedTuple):
     agreement: np.ndarray  # (2, rank), of `bmfjax.diagnostics.align.agreements`
     aligned: Alignment | None = None  # of bits and of numbers from 0 to 1
     figures: Mapping = MappingProxyType({})  # further scalars of the fit
+
+    @property
+    def means(self) -> tuple[np.ndarray, np.ndarray]:
+        """Means of both factor matrices in each chain, (chain, lines, rank)."""
+        of = [self.sites[n] for n in FACTORS] if self.aligned is None else self.aligned[:2]
+        return tuple(np.asarray(draws.mean(1)) for draws in of)
 
 
 class Family:
@@ -693,9 +710,24 @@ class Family:
         """Return the class of the fit."""
         return Fit._of_model(problem.model.name)
 
-    def origin(self, problem: Problem, chains: Chains, run: ChainRun) -> dict:
-        """Return what `judged` depends on that says who found what the chains have."""
+    def origin(
+        self, problem: Problem, chains: Chains, run: ChainRun, found: Ordered | None = None
+    ) -> dict:
+        """Return what `judged` depends on that says who found what the chains have.
+
+        `found` are the draws with their factors in one order, where this is known.
+        """
         return {}
+
+    def searches(self, problem: Problem, run: ChainRun, found: Ordered | None) -> dict:
+        """Return what independent searches say of the factors, where each kept its own end."""
+        if run.searched is None:
+            return {}
+        means, boolean = (
+            None if found is None else found.means,
+            Fit._of_model(problem.model.name)._is_boolean,
+        )
+        return {"searches": searches_of(run.searched, means, problem.chain_numbers, boolean)}
 
     def at_the_end(self, problem: Problem, chains: Chains, run: ChainRun) -> dict:
         """Return what `judged` depends on that is known at the end of a run alone."""
@@ -713,7 +745,7 @@ class Family:
             return self.judged(
                 problem, chains, fit._mixing, seen, found.agreement, fit._empty,
                 tried=what_was_tried(problem, chains, run),
-                **self.origin(problem, chains, run), **self.at_the_end(problem, chains, run),
+                **self.origin(problem, chains, run, found), **self.at_the_end(problem, chains, run),
             )  # fmt: skip
 
         return make_fit(
@@ -1002,6 +1034,7 @@ def make_fit(
         binary=binary,
         versions=versions_in_use(),
         anchors=problem.anchors,
+        searched=run.searched,
         **own,
     )
     judged = judge(fit)

@@ -55,6 +55,7 @@ from bmfjax.infer.new_rows import (
     learned_density,
     usage_of_new_rows,
 )
+from bmfjax.infer.searched import Searched
 from bmfjax.kernels.boolean.bits import MAX_JOINT
 from bmfjax.kernels.boolean.collapsed import COLLAPSED_MOVES
 from bmfjax.kernels.boolean.moves.jump import KnownSolutions
@@ -449,6 +450,7 @@ def _following(problem, plan: Plan, number: int) -> Callable | None:
             stream=STAGE_STREAM - (len(plan.stages) - 1 - number),
             found=_solutions_for(problem, plan.stages[number].options, run),
             num_starts=_number_alone(plan.stages[number].options, run),
+            searched=_ends(problem, plan.stages[number].options, run),
         )  # fmt: skip
 
     return next_stage
@@ -480,6 +482,18 @@ def _number_alone(options, run) -> int:
         return 0
     number = number_near(run.trace()["log_joint"][:, run.num_warmup :])
     return min(number, run.num_starts or number)
+
+
+def _ends(problem, options, run) -> Searched | None:
+    """Return what each chain had found by itself before it jumps to what others had."""
+    # What was stored replaces it.
+    if run.searched is not None or "jump" not in options.get("moves", ()) or not run.num_draws:
+        return run.searched
+    seen = kept_draws(run)
+    draws = problem.family.product_draws(problem, seen.sites)
+    aligned = align_packed(*draws, seen.best, problem.num_anchors)
+    usage, basis = (np.asarray(f.mean(1)) >= 0.5 for f in (aligned.usage, aligned.basis))
+    return Searched(np.full(len(usage), -1), usage, basis.astype(np.float32))
 
 
 def _model(problem, arguments):

@@ -37,6 +37,7 @@ from bmfjax.families.logistic import ExactLogisticFit
 from bmfjax.infer import feature_start, whole_rows
 from bmfjax.infer.given_draws import given_every_draw
 from bmfjax.infer.new_rows import learned_density
+from bmfjax.infer.searched import Searched
 from bmfjax.kernels.features.density import FeatureData, FeatureDensity, log_odds
 from bmfjax.kernels.features.gibbs import start_at
 from bmfjax.kernels.features.memberships import block_size, draw_memberships, membership_shapes
@@ -127,6 +128,7 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
     """A fit of binary features: `usage` are memberships, `basis` weights, zero where none is."""
 
     _models = ("features",)
+    _turns = True
     _page = PAGE
     _dims: ClassVar = {
         **ExactLogisticFit._dims,
@@ -191,7 +193,8 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
             By `factor`, counted from 1: `p_real`, the probability that it is real; `kept`; `rows`
             and `columns`, those that rather have it, or are rather concerned, than not; `density`,
             the share of ones among their observed entries; `chains`, how many have it in at least
-            half of their draws; `remarks`: "robust", "empty" or "found by some chains only".
+            half of their draws; `remarks`: "robust", "empty" or "in some chains only";
+            `searches`, how many of the independent searches for starts found it by themselves.
 
             With `members` these columns again, and `side`, "row" or "column"; `name`; `member`;
             `membership`, the probability that the row has the feature, or that it concerns the
@@ -334,8 +337,7 @@ class Features(Family):
         # The rest of the warm-up is each chain's own.
         search = search.within(max(warmup - min(WARMUP, warmup // 4), search.num_anneal))
         begins = functools.partial(
-            feature_start.best_starts, search=search,
-            again=_reseeding(problem, density, data),
+            _begins, search=search, again=_reseeding(problem, density, data),
             settle=feature_start.sweeps_to_settle(*_size(problem)) * (problem.num_warmup == AUTO),
         )  # fmt: skip
         searches = problem.init is None and search.rounds > 0
@@ -367,9 +369,10 @@ class Features(Family):
     def empty(self, problem, found, seen):
         return _used(found.sites).mean((0, 1)) < 0.5
 
-    def origin(self, problem, chains, run):
-        found = run.num_starts
-        return {"shared_starts": found == 1, "starts": found, "found_by": found or None}
+    def origin(self, problem, chains, run, found=None):
+        number = run.num_starts
+        origin = {"shared_starts": number == 1, "starts": number, "found_by": number or None}
+        return origin | self.searches(problem, run, found)
 
 
 # ---- before --------------------------------------------------------------------------------------
@@ -463,6 +466,14 @@ def _reseeding(problem: Problem, density: FeatureDensity, data: FeatureData):
         return state._replace(inner=state.inner._replace(position=position)), reducers
 
     return again
+
+
+def _begins(run, **options):
+    """Return where chains begin, how many starts differ, and what each search had found."""
+    found = feature_start.best_starts(run, **options)
+    end = found.ends[0].inner.position
+    bits, weights = np.asarray(end["usage"]) != 0, np.asarray(end["basis"], np.float32)
+    return found.snapshot, found.number, Searched(found.origin, bits, weights)
 
 
 def _num_known(problem: Problem) -> int:

@@ -217,7 +217,8 @@ def _after_check(problem: Problem, clock: Clock) -> Problem:
     say("predicting what was hidden")
     found = held_out(result_of(stage), hidden.cells, problem.check, problem.seed)
     moves = problem.kernel.exact and chains.objective == "log_joint"
-    return problem.going_on(stage.problem, found, position_of(run.state) if moves else None)
+    positions = position_of(run.state) if moves else None
+    return problem.going_on(stage.problem, found, positions, (run.num_starts, run.searched))
 
 
 def identity(problem: Problem, chains: Chains) -> dict:

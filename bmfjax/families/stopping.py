@@ -17,7 +17,7 @@ import numpy as np
 
 from bmfjax import verdict
 from bmfjax.diagnostics.convergence import split_rhat
-from bmfjax.families.base import LEAST_KEPT, Chains, KeptDraws, Problem
+from bmfjax.families.base import LEAST_KEPT, Chains, KeptDraws, Ordered, Problem
 from bmfjax.infer import ChainRun
 from bmfjax.specs.base import AUTO
 
@@ -87,7 +87,7 @@ class Watch:
         if self.last is None:
             return f"chains are compared at {self._chains.looks[0]:,}"
         figures, problem = self.last.figures, self._problem
-        parts = verdict.Verdict(figures).parts
+        parts = verdict.Verdict(figures.of_draws).parts
         # More draws do not compare what one chain found.
         asked = parts[:1] if problem.until == "predictions" or figures.is_alone else parts
         if figures.num_chains == 1:
@@ -145,21 +145,22 @@ def _settled(objective, candidates: list[int], every: int) -> int:
 
 def _judged(
     problem: Problem, chains: Chains, run: ChainRun, entries: verdict.Mixing, seen: KeptDraws,
-    *found,
+    found: Ordered | None = None, empty=None,
 ) -> verdict.Figures:  # fmt: skip
-    """Return figures of draws, of which `found` tells how factors agree, and which are empty."""
+    """Return figures of draws, where they are `found` in one order, and which are `empty`."""
     family = problem.family
-    origin = family.origin(problem, chains, run)
-    return family.judged(problem, chains, entries, seen, *found, **origin).figures
+    origin = family.origin(problem, chains, run, found)
+    agreement = None if found is None else found.agreement
+    return family.judged(problem, chains, entries, seen, agreement, empty, **origin).figures
 
 
 def _by_all(problem: Problem, chains: Chains, run: ChainRun, seen: KeptDraws) -> verdict.Figures:
     """Return the figures that the verdict would have of these draws, but of entries left out."""
     family, found = problem.family, problem.family.ordered(problem, chains, seen)
     entries = family.mixing(problem, found.sites, verdict.NUM_ENTRIES)
-    figures = _judged(problem, chains, run, entries, seen, found.agreement)
+    figures = _judged(problem, chains, run, entries, seen, found)
     if not verdict.factors_differ(figures):
         return figures
     # Only now: it takes a search, and where all agree it says nothing.
     empty = family.empty(problem, found, seen)
-    return _judged(problem, chains, run, entries, seen, found.agreement, empty)
+    return _judged(problem, chains, run, entries, seen, found, empty)

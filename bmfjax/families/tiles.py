@@ -179,9 +179,9 @@ class TileFamily(Family):
         """Return the Boolean factors of a matrix that is too large to be formed; else None."""
         raise NotImplementedError
 
-    def origin(self, problem, chains, run):
+    def origin(self, problem, chains, run, found=None):
         # Chains that began apart, and jumped.
-        return {"found_by": run.num_starts or None}
+        return {"found_by": run.num_starts or None} | self.searches(problem, run, found)
 
     def empty(self, problem, found, seen):
         binary = self.majority(problem, found, seen)
@@ -268,12 +268,14 @@ def tile_fit(
     # Counted on words: observed entries that the Boolean product gets wrong.
     errors = problem.data.count_errors(binary.usage, binary.basis)
 
+    in_order = Ordered({}, agreement, aligned._replace(usage=usage, basis=basis))
+
     def judge(fit):
         judged = verdict.of_chains(
             fit._mixing, fit._num_chains, errors, agreement, after_warmup(run, trace),
             exact=is_exact(problem, chains), empty=size[order] == 0,
             shared_starts=chains.arguments.get("shared_starts", False),
-            **problem.family.origin(problem, chains, run),
+            **problem.family.origin(problem, chains, run, in_order),
             given_start=problem.init is not None,
             windows=chains.arguments.get("windows", {}),
             residual_floor=residual_floor, tried=what_was_tried(problem, chains, run),

@@ -12,16 +12,17 @@ chains are about equally good.
 
 A chain whose best is not far below that of all starts there: it has found its features by itself,
 and R-hat speaks of such modes. The others start at the best of all, and R-hat does not speak of the
-modes that they gave up. Last, where the warm-up has no given length, all go on while the best of
-them rises, and those that fall behind begin there again: a large matrix affords too few rounds, and
-chains that still rise when draws are kept are averaged over where the posterior has no mass.
+modes that they gave up: of each search its own end is kept, to be compared with. Last, where the
+warm-up has no given length, all go on while the best of them rises, and those that fall behind
+begin there again: a large matrix affords too few rounds, and chains that still rise when draws are
+kept are averaged over where the posterior has no mass.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -71,6 +72,19 @@ def steps_of(rounds: int, sweeps: int) -> int:
     return sweeps + (rounds - 1) * AGAIN if rounds else 0
 
 
+class Starts(NamedTuple):
+    """Where chains start, and what each search had found by itself; all are snapshots."""
+
+    snapshot: Any
+    origin: np.ndarray  # (chain,) int: the search at whose end each chain starts
+    ends: Any  # of the searches, before any chain took over the end of another
+
+    @property
+    def number(self) -> int:
+        """How many of the starts differ."""
+        return len(set(self.origin.tolist()))
+
+
 def planned(entries: int, rank: int, num_chains: int) -> tuple[int, int]:
     """Return rounds, and sweeps of the first, that a matrix affords."""
     most = MOST_WORK // (entries * rank * num_chains)
@@ -80,8 +94,8 @@ def planned(entries: int, rank: int, num_chains: int) -> tuple[int, int]:
     return min(1 + (2 * most - first) // AGAIN, ROUNDS), first
 
 
-def best_starts(run: ChainRun, search: Search, *, again=None, settle: int = 0):
-    """Return the snapshot at which chains start, and how many of them differ.
+def best_starts(run: ChainRun, search: Search, *, again=None, settle: int = 0) -> Starts:
+    """Return where chains start, and the own ends of their searches.
 
     `run` is of `bmfjax.kernels.tempering.annealed`, at its start, and traces `log_mass`. Where time
     is up before the first round ends all chains go on, without annealing, from where they are.
@@ -106,15 +120,14 @@ def best_starts(run: ChainRun, search: Search, *, again=None, settle: int = 0):
         if number + 1 >= LEAST and near_best(highest, error).all():
             break
     if best is None:
-        return _at(run.snapshot(), search.num_anneal), run.num_chains
+        here = run.snapshot()
+        return Starts(_at(here, search.num_anneal), np.arange(run.num_chains), here)
     best = _at(best, search.num_anneal)
     if settle:
         # The highest of many means is that of luck, too; here all are compared anew.
-        best, source = _settled(run, search.rounds, best, settle)
-    else:
-        source = _sources(highest, error)
-        best = _taken(best, source)
-    return best, len(set(source.tolist()))
+        return _settled(run, search.rounds, best, settle)
+    source = _sources(highest, error)
+    return Starts(_taken(best, source), source, best)
 
 
 def sweeps_to_settle(entries: int, rank: int, num_chains: int) -> int:
@@ -122,20 +135,26 @@ def sweeps_to_settle(entries: int, rank: int, num_chains: int) -> int:
     return int(np.clip(MOST_WORK // (8 * entries * rank * num_chains), *SETTLE))
 
 
-def _settled(run: ChainRun, number: int, best, sweeps: int):
-    """Let chains go on while the best rises; return where they are, and where each came from."""
+def _settled(run: ChainRun, number: int, best, sweeps: int) -> Starts:
+    """Let chains go on while the best rises.
+
+    A search ends where its chain first falls behind, else where all stop.
+    """
     is_late, highest, origin = _deadline(), -np.inf, np.arange(run.num_chains)
+    ends = best
     for look in range(LOOKS):
         say("searching starts", "chains go on while the best of them rises")
         run.restore(best, 0, {})
         mass = run.rehearse(sweeps, number + look, is_late)["log_mass"]
         mass = mass[:, mass.shape[1] // 2 :]
         source = _sources(mass.mean(1), error_of_mean(mass))
-        best, origin = _taken(run.snapshot(), source), origin[source]
+        here, alone = run.snapshot(), origin == np.arange(len(origin))
+        ends = _chosen(alone, here, ends)
+        best, origin = _taken(here, source), origin[source]
         if is_late() or mass.mean(1).max() < highest + NEAR:
             break
         highest = mass.mean(1).max()
-    return best, origin
+    return Starts(best, origin, ends)
 
 
 def error_of_mean(mass) -> float:

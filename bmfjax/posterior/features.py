@@ -26,7 +26,8 @@ ALIKE, ENDS = 0.5, (0.05, 0.95)
 OF_FEATURE = ("p_real", "kept", "rows", "columns", "density", "chains", "remarks")
 OF_MEMBER = ("side", "name", "member", "membership", "odds_ratio", "lower", "upper")
 #: The first line of a file of members.
-HEADER = re.escape(",".join(("factor", *OF_FEATURE, *OF_MEMBER))) + "(,anchor)?(,factor_name)?"
+HEADER = re.escape(",".join(("factor", *OF_FEATURE, *OF_MEMBER)))
+HEADER += "(,searches)?(,anchor)?(,factor_name)?"
 HEADER = HEADER.replace("p_real", "(p_real|probability)")  # as in earlier versions
 
 
@@ -79,6 +80,17 @@ def likeness(usage, basis) -> np.ndarray:
         of_draw = usage[c, d] - usage[c, d].mean(0, dtype=float)
         found[c, d] = _cosine(of_draw, mean_usage) * _cosine(basis[c, d], mean_basis)
     return found
+
+
+def likenesses(usage, basis, other_usage, other_basis) -> np.ndarray:
+    """Return how alike features of one solution are to those of another, (rank, other rank)."""
+    centred = (np.asarray(f, float) - f.mean(0, dtype=float) for f in (usage, other_usage))
+    return _cosines(*centred) * _cosines(np.asarray(basis, float), np.asarray(other_basis, float))
+
+
+def _cosines(one, other):
+    norm = np.sqrt(np.outer((one**2).sum(0), (other**2).sum(0)))
+    return np.divide(one.T @ other, norm, out=np.zeros_like(norm), where=norm > 0)
 
 
 def _cosine(one, other):

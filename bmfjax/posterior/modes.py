@@ -77,6 +77,11 @@ def tile_cosines(one: Solutions, other: Solutions) -> np.ndarray:
     return found.reshape(len(one.usage), one.usage.shape[2], len(other.usage), -1)
 
 
+def turned(found: Solutions) -> Solutions:
+    """Return solutions of signed features turned round: the rows that lack one, other signs."""
+    return Solutions(1.0 - found.usage, -found.basis)
+
+
 def best_match(cosines) -> tuple[np.ndarray, np.ndarray]:
     """Match factors (rank, rank of another) one to one: which of the other, and how alike."""
     mine, order = linear_sum_assignment(cosines, maximize=True)

@@ -35,12 +35,13 @@ FOUND, DIFFER = 0.5, 0.5
 #: Lines outside of a tile are listed from this membership on.
 LISTED = 0.05
 #: Remarks on a factor.
-EMPTY, REDUNDANT, LOW, SOME = "empty", "redundant", "low support", "found by some chains only"
+EMPTY, REDUNDANT, LOW, SOME = "empty", "redundant", "low support", "in some chains only"
 ROBUST = "robust"
 OF_TILE = ("p_real", "kept", "rows", "columns", "density", "bound", "chains", "remarks")
 OF_MEMBER = ("side", "name", "member", "membership", "lower", "upper")
 #: The first line of a file of members.
-HEADER = re.escape(",".join(("factor", *OF_TILE, *OF_MEMBER))) + "(,anchor)?(,factor_name)?"
+HEADER = re.escape(",".join(("factor", *OF_TILE, *OF_MEMBER)))
+HEADER += "(,searches)?(,anchor)?(,factor_name)?"
 # In earlier versions the first of them had another name.
 HEADER = HEADER.replace("p_real", "(p_real|probability)")
 
@@ -189,7 +190,7 @@ def in_words(line, num_chains: int) -> str:
     if REDUNDANT in remarks:
         said.append("other factors cover it")
     if SOME in remarks:
-        said.append(f"{line['chains']} of {num_chains} chains found it")
+        said.append(f"{line['chains']} of {num_chains} chains have it in most draws")
     if LOW in remarks:
         said.append("noise alone may hold a tile as dense")
     if not said and not line["kept"]:

@@ -84,8 +84,9 @@ UNIT = Shades(top=1.0, ticks=(0, 0.5, 1))
 POSITIVE = Shades()
 SIGNED = Shades("signed", low=-1.0)
 HOLDS_AND_REAL = (
-    "What holds was found again by the chains; what is real is needed by the data, and is not made "
-    "by noise."
+    "A factor holds where the means of two thirds of the chains have it. It is real with the "
+    "probability that a single draw has it, so that a factor which comes and goes in every chain "
+    "may hold and not be kept."
 )
 
 

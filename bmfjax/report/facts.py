@@ -176,13 +176,16 @@ def bound(fit) -> Iterator[Fact]:
 def mixing(fit, *, of: str) -> Iterator[Fact]:
     """R-hat and effective draws of what the reconstruction is called."""
     figures = fit.figures
-    yield Fact(
-        "R-hat",
-        _number(figures.rhat_product),
-        f"99 % of the {of} have at most this; worst {_number(figures.rhat_product_worst)}; log "
-        f"joint density {_number(figures.rhat_log_joint)}; of single entries the verdict asks the "
-        "error and the distance of predictions",
-    )
+    of_entries, worst = _number(figures.rhat_product), _number(figures.rhat_product_worst)
+    value, note = of_entries, f"99 % of the {of} have at most this; worst {worst}"
+    if figures.log_joint_counts is not False and not figures.asks_entries:
+        value = _number(figures.rhat_log_joint)
+        note = (
+            f"of the log joint density, by which factors are judged; 99 % of the {of} have at most "
+            f"{of_entries}, worst {worst}: these are judged by the error and the distance of "
+            "predictions"
+        )
+    yield Fact("R-hat", value, note)
     yield Fact(
         "Effective draws",
         _number(figures.ess_product, 0),

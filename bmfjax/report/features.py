@@ -101,7 +101,8 @@ def feature_card(fit, line, k: int) -> Card:
     left_out = fit.data.num_columns - len(bars)
     return Card(
         f"{int(line['rows']):,} rows; concerns {_columns_concerned(fit, k)}",
-        f"Agreement of the chains: {'–' if np.isnan(a := line['agreement']) else f'{a:.2f}'}.",
+        f"Agreement of the chains: {'–' if np.isnan(a := line['agreement']) else f'{a:.2f}'}."
+        + found_by(fit, line),
         [
             Bar(name, float(share[k]), f"{100 * share[k]:.0f} %", colour=colours[name])
             for name, share in label_shares(fit).items()
@@ -112,6 +113,13 @@ def feature_card(fit, line, k: int) -> Card:
         _members(fit, found.members[:, k]),
         *trust_of_line(line, fit._num_chains),
     )
+
+
+def found_by(fit, line) -> str:
+    """Say how many independent searches found a feature by themselves, where that is known."""
+    if "searches" not in line:
+        return ""
+    return f" Found by {line['searches']} of {fit.figures.searches} searches."
 
 
 def _columns_concerned(fit, k: int) -> str:

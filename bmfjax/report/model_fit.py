@@ -53,7 +53,8 @@ def model_section(fit) -> Section | None:
 
 def explained_bar(fit) -> Markup:
     """Show what the model explains as a part of a bar, with two standard errors, beside others."""
-    if not fit._can_be_checked:
+    # Where chains began says nothing of entries that are left out.
+    if not fit._can_be_checked or fit.verdict.is_of_starts:
         return Markup("")
     found = fit._left_out
     ends = [found.explained + side * 2.0 * found.explained_error for side in (-1, 0, 1)]

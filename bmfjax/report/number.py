@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Probabilities below this are not named one by one.
 LEAST_NAMED = 0.005
+#: Others are named one by one up to so many; more as a range that holds this share.
+MOST_NAMED, INSIDE = 3, 0.9
 
 
 def number_sentence(fit) -> str:
@@ -24,6 +26,9 @@ def number_sentence(fit) -> str:
     best = max(found, key=found.get)
     others = [f"{n}: {p:.2f}" for n, p in found.items() if n != best and p >= LEAST_NAMED]
     beside = f" ({', '.join(others)})" if others else ""
+    if len(others) > MOST_NAMED:
+        low, high, share = _most_probable(found)
+        beside = f" ({low} to {high}: {share:.2f})"
     most = fit.settings["rank"]
     bound = f"; no more than {most} were allowed"
     if most == min(fit.data.shape):
@@ -32,6 +37,21 @@ def number_sentence(fit) -> str:
         f"{best} factor{'' if best == 1 else 's'} with probability {found[best]:.2f}{beside}"
         f"{bound * (found.get(most, 0.0) >= verdict.AT_BOUND)}"
     )
+
+
+def _most_probable(found) -> tuple[int, int, float]:
+    """Return the shortest range of numbers that holds 90 % of the draws, and its probability."""
+    numbers = sorted(found)
+    ranges = []
+    for i, low in enumerate(numbers):
+        share = 0.0
+        for high in numbers[i:]:
+            share += found[high]
+            if share >= INSIDE - 1e-9:
+                ranges.append((high - low, -share, low, high))
+                break
+    _, share, low, high = min(ranges)
+    return low, high, -share
 
 
 def number_of_factors(fit) -> Iterator[Fact]:

@@ -17,10 +17,12 @@ from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
 from bmfjax.data.anchors import Anchors
 from bmfjax.data.io.stored import reading_stored
 from bmfjax.diagnostics import Binarized, Coverage
+from bmfjax.infer.searched import Searched
 from bmfjax.posterior import cells
 from bmfjax.posterior.held_out import HeldOut
 from bmfjax.posterior.model_check import LeftOut, ModelCheck, left_out, model_check
 from bmfjax.posterior.scores import MAX_SCORED
+from bmfjax.posterior.searches import Searches, searches_of
 from bmfjax.posterior.selection import MAX_ENTRIES, informed
 from bmfjax.report.section import Page
 from bmfjax.result.exports import ExportsMixin
@@ -35,7 +37,9 @@ def _renamed(figures: Figures, names: Mapping[str, str]) -> dict[str, tuple[str,
     if figures.factors_holding is None or not names:
         return {}
     return {
-        what: tuple(names.get(k, k) for k in getattr(figures, what) or ()) for what in FACTOR_NAMES
+        what: tuple(names.get(k, k) for k in known)
+        for what in FACTOR_NAMES
+        if (known := getattr(figures, what)) is not None
     }
 
 
@@ -110,6 +114,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         real numbers of either sign.
     anchors : bmfjax.data.anchors.Anchors or None
         `names` and `values` of known factors, which are the first of all.
+    searched : bmfjax.infer.searched.Searched or None
+        What independent searches had found before chains took over the end of another one.
 
     Examples
     --------
@@ -150,6 +156,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
 
     anchors: Anchors | None = None
 
+    searched: Searched | None = None
+
     #: Names of the models whose fits are of this class.
     _models: ClassVar[tuple[str, ...]] = ()
     #: Axes of its sites besides `usage` and `basis`, for ArviZ.
@@ -157,6 +165,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     #: Whether factors are Boolean, and whether real ones have either sign.
     _is_boolean: ClassVar[bool] = False
     _is_signed: ClassVar[bool] = True
+    #: Whether a factor is the same where all rows change sides, and its weights their signs.
+    _turns: ClassVar[bool] = False
     #: Whether entries of the reconstruction predict probabilities of a one, and are no bits.
     _predicts_chances: ClassVar[bool] = False
     #: Whether log scores of entries are bounded, as those of bits that are flipped are.
@@ -334,11 +344,15 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         return _renamed(figures, {str(k): name for k, name in self._given_names.items()})
 
     def _with_names(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Add the names of factors to a table by factor, "" without one.
+        """Add to a table by factor in how many searches each is, and its name, "" without one.
 
-        The column is `anchor` for known factors, and `factor_name` if any have been renamed.
+        The columns are `searches`, where each search kept its own end, `anchor` for known factors,
+        and `factor_name` if any have been renamed.
         """
         numbers = table.get("factor", table.index)
+        if self.figures.factors_searches is not None:
+            found = self.figures.factors_searches
+            table = table.assign(searches=[found[int(k) - 1] for k in numbers])
         if self.anchors is not None:
             known = dict(enumerate(self.anchors.names, 1))
             table = table.assign(anchor=[known.get(k, "") for k in numbers])
@@ -423,6 +437,14 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         """
         return spread(self.basis_draws, signed=not self._is_signed)
 
+    @property
+    def _searches(self) -> Searches | None:
+        """What independent searches say of the factors, where each kept its own end."""
+        if self.searched is None:
+            return None
+        means = [np.asarray(draws.mean(1)) for draws in (self.usage_draws, self.basis_draws)]
+        return searches_of(self.searched, means, boolean=self._is_boolean)
+
     def _judged(self, judged: Verdict) -> Fit:
         """Return the fit with another verdict, and what was computed from its draws."""
         found = dataclasses.replace(self, verdict=judged)
@@ -463,9 +485,9 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
             chains and the others (NaN for one chain, and without draws); `sd`: mean posterior
             standard deviation. For real factors `size`, what one adds to the log odds, as a root
             mean square over the entries, and `rows`, `columns`: how many are two standard
-            deviations from zero. Where some factors are known, `anchor` is their name, "" for
-            others; and `factor_name` after
-            `rename`.
+            deviations from zero. Of binary features `searches`, how many of the independent
+            searches for starts found the factor by themselves. Where some factors are known,
+            `anchor` is their name, "" for others; and `factor_name` after `rename`.
         """
         return self._summary.copy()
 

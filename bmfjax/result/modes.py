@@ -125,6 +125,7 @@ class ModesMixin:
                 if n not in OF_REPLICAS
             },
             agreement=agreeing[0],
+            searched=None if self.searched is None else self.searched.of_chains(chains),
         )
         return found._judged_alone(
             f"One mode of {len(modes)} alone, of weight {modes[mode].weight:.2f} "
@@ -156,6 +157,7 @@ class ModesMixin:
             residual_floor=np.inf if self.figures.noise_free else 0.0,
             shared_starts=bool(self.figures.shared_starts),
             given_start=bool(self.figures.given_start),
+            searches=self._searches,
             # What helps the whole fit helps here; a mode in one chain alone is no lack of chains.
             tried=verdict.Tried(
                 draws=int(self.figures.num_draws),

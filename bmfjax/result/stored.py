@@ -13,9 +13,12 @@ from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.data.anchors import Anchors
 from bmfjax.diagnostics import Binarized
 from bmfjax.diagnostics.arviz import datasets
+from bmfjax.infer.searched import Searched
 from bmfjax.verdict import Verdict
 
 FACTORS = ("usage", "basis")
+#: What the names of arrays of searches begin with.
+SEARCHED = "searched_"
 
 
 class StoredMixin:
@@ -98,6 +101,7 @@ class StoredMixin:
             **means,
             **{f"{n}_binary": getattr(self.binary, n) for n in rounded},
             **({} if self.anchors is None else {"anchors": self.anchors.values}),
+            **({} if self.searched is None else self.searched.arrays(SEARCHED)),
         }
 
     def _texts(self) -> dict[str, Any]:
@@ -146,6 +150,7 @@ class StoredMixin:
             binary=binary,
             **cls._own_fields(arrays),
             anchors=anchors,
+            searched=Searched.of_arrays(arrays, SEARCHED),
             verdict=Verdict.of_stored(summary),
             **{n: summary[n] for n in ("model", "sampler", "settings", "versions")},
         )

@@ -117,8 +117,8 @@ class TilesMixin(RoundedMixin):
             noise), which is no posterior probability; `chains`, how many have the tile in at least
             half of their draws; `remarks`, joined by commas: "robust" (a probability of at
             least 1 - `fdr`, found by all chains and without other remarks), "empty", "redundant"
-            (other factors cover it), "low support" (`bound` is above `fdr`), "found by some chains
-            only" (not by all, and the shares of two chains differ by at least one half). No lines
+            (other factors cover it), "low support" (`bound` is above `fdr`), "in some chains
+            only" (not in all, and the shares of two chains differ by at least one half). No lines
             where no tile is kept.
 
             Printed, it has all columns.

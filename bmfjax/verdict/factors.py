@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,7 +35,10 @@ class Factors(Part):
     holding, differing : tuple of str
         Names of the factors that two thirds of the chains found, or more, and of the others.
     of_most : tuple of str
-        Those of `holding` that not all chains found.
+        Those of `holding`, and of `alone`, that not all chains found.
+    alone : tuple of str
+        Names of those on which chains agree, and that fewer than two thirds of the independent
+        searches found, before chains took over what another one had found.
     counts : bool
         Whether the status of the fit depends on them. That of matrix factorisations does not: data
         determine the product of their factors alone.
@@ -45,6 +47,7 @@ class Factors(Part):
     holding: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
     of_most: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
     counts: bool = True
 
 
@@ -56,27 +59,37 @@ def of_factors(figures: Figures, remedy: str = "") -> Factors:
     >>> found = dict(factors_holding=("1", "2", "4"), factors_differing=("3",))
     >>> of_factors(Figures(num_chains=4, factors_agreeing=0.75, **found)).said
     'factors 1, 2 and 4 hold, factor 3 does not'
+    >>> found |= dict(factors_differing=(), factors_alone=("3",), factors_alone_found=(1,))
+    >>> of_factors(Figures(num_chains=4, searches=4, factors_agreeing=1.0, **found)).said
+    'factors 1, 2 and 4 hold, factor 3 was found by 1 of 4 searches'
     """
     holding, differing = figures.factors_holding or (), figures.factors_differing or ()
     counts, status = figures.agreement_counts is not False, Holds.NOT_YET
-    of_most = figures.factors_of_most or ()
+    of_most, lonely = figures.factors_of_most or (), figures.factors_alone or ()
     one_start = counts and figures.is_of_one_start
     if figures.is_alone:
         said, holding, differing, of_most = f"factors not compared{alone(figures)}", (), (), ()
+        lonely = ()
     elif why := unfinished(figures):
         said, holding, differing, of_most = f"factors do not hold yet ({why})", (), (), ()
+        lonely = ()
     elif factors_differ(figures, WIDE, counted=False):
         status, said = Holds.NO, _told(figures)
     elif not factors_mixed(figures):
         said = f"factors do not hold yet ({slowest(figures, [_looked_at(figures)], SLOW)})"
+        lonely = ()
+    elif lonely:
+        said = _told(figures)
     else:
         starts = "one start" if one_start else f"{figures.starts} starts"
         few = one_start or (counts and 1 < (figures.starts or 0) < figures.num_chains)
+        # What independent searches found says more.
+        few = few and figures.factors_searches is None
         status, remedy, said = Holds.HOLDS, "", _told(figures) + f", from {starts}" * few
     remedy = remedy if counts else ""
     return Factors(
         status=status, said=said, remedy=remedy, holding=holding, differing=differing,
-        of_most=of_most, counts=counts,
+        of_most=of_most, alone=lonely, counts=counts,
     )  # fmt: skip
 
 
@@ -164,8 +177,7 @@ def difference(figures: Figures, bounds: Bounds = WIDE) -> str:
 
 def _looked_at(figures: Figures) -> str:
     """Return what must have mixed."""
-    of_entries = figures.is_of_one_start and math.isnan(figures.get("entries_uncertain"))
-    return "product" if of_entries else "log_joint"
+    return "product" if figures.asks_entries else "log_joint"
 
 
 def _told(figures: Figures) -> str:
@@ -181,6 +193,24 @@ def _told(figures: Figures) -> str:
     if number := figures.factors_empty:
         more.append("one more is empty" if number == 1 else f"{number} more are empty")
     more = f" ({'; '.join(more)})" if more else ""
+    lonely, also = figures.factors_alone or (), ""
+    if lonely:
+        names = f"{len(lonely)} others were" if len(lonely) > MOST_NAMED else listed(lonely, "were")
+        also = f"{names} found by {_counts(figures)} of {figures.searches} searches"
+        if not holding and not differing:
+            return f"{also}{more}"
+        more, also = "", f", {also}{more}"
+    return _of_draws(holding, differing, more) + also
+
+
+def _counts(figures: Figures) -> str:
+    """Say in how many searches the factors are that too few found: in a number or a range."""
+    low, high = (end(figures.factors_alone_found) for end in (min, max))
+    return str(low) if low == high else f"{low} {'or' if high == low + 1 else 'to'} {high}"
+
+
+def _of_draws(holding, differing, more: str) -> str:
+    """Say of which factors the draws of chains agree, and of which they do not."""
     if not holding and not differing:
         return "no factor is there"
     if not differing:
@@ -210,7 +240,7 @@ def listed(names: Sequence[str], does: str) -> str:
     ('factors 1 to 3 and 5 hold', 'factor 2 does not')
     """
     if len(names) == 1:
-        does = {"hold": "holds"}.get(does, does.replace("do ", "does "))
+        does = {"hold": "holds", "were": "was"}.get(does, does.replace("do ", "does "))
     return f"factor{'s' * (len(names) > 1)} {_names(names)} {does}"
 
 

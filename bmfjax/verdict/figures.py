@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 NAN = float("nan")
 #: Figures that are names of factors.
-FACTOR_NAMES = ("factors_holding", "factors_of_most", "factors_differing")
+FACTOR_NAMES = ("factors_holding", "factors_of_most", "factors_differing", "factors_alone")
+#: Figures that are tuples.
+TUPLES = (*FACTOR_NAMES, "factors_alone_found", "factors_searches", "stacking_weights")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +64,17 @@ class Figures:
         Mean distance of probabilities and shares of ones, and what it stays below in 95 % of cases
         if the probabilities are true.
     factors_holding, factors_of_most, factors_differing : tuple of str
-        Names of the factors that two thirds of the chains found, or more, of those among them that
+        Names of the factors that two thirds of the chains found, or more, of those that most but
         not all did, and of the others; empty ones are in none.
+    factors_alone, factors_alone_found : tuple
+        Names of the factors on which chains agree, and that do not hold, for too few of the
+        independent searches found them by themselves; and how many did.
+    searches : int
+        Independent searches for starts, of which each kept its own end to be compared with.
+    factors_searches : tuple of int
+        How many of them found each factor of the fit by themselves.
+    rank_searches : int
+        How many of them ended with a number of factors that the draws have, too.
     rhat : float
         The worst R-hat of those that count.
     rhat_product, ess_product, rhat_product_worst : float
@@ -145,6 +158,11 @@ class Figures:
     factors_holding: tuple[str, ...] | None = None
     factors_of_most: tuple[str, ...] | None = None
     factors_differing: tuple[str, ...] | None = None
+    factors_alone: tuple[str, ...] | None = None
+    factors_alone_found: tuple[int, ...] | None = None
+    searches: int | None = None
+    factors_searches: tuple[int, ...] | None = None
+    rank_searches: int | None = None
     elbo: float | None = None
     elbo_spread: float | None = None
     elbo_rise: float | None = None
@@ -204,19 +222,35 @@ class Figures:
         return bool(self.shared_starts or self.given_start)
 
     @property
+    def asks_entries(self) -> bool:
+        """Whether entries of the reconstruction say that chains of one start have left it.
+
+        Of Boolean ones few are unsure, and R-hat is of these alone.
+        """
+        return self.is_of_one_start and math.isnan(self.get("entries_uncertain"))
+
+    @property
     def is_found_by_one(self) -> bool:
         """Whether one chain of several found what the others took over.
+
+        Not where the searches of others found all factors of it by themselves.
 
         Examples
         --------
         >>> [Figures(num_chains=number, found_by=1).is_found_by_one for number in (1, 4)]
         [False, True]
+        >>> known = dict(num_chains=4, found_by=1, searches=4)
+        >>> [Figures(**known, factors_alone=names).is_found_by_one for names in ((), ("2",))]
+        [False, True]
         """
-        return self.num_chains != 1 and self.found_by == 1
+        shared = self.factors_alone == () and not self.factors_differing
+        return self.num_chains != 1 and self.found_by == 1 and not shared
 
     @property
     def is_alone(self) -> bool:
         """Whether no factor is compared: there is one chain, or others took over what one found.
+
+        Not where each search kept its own end, with which every factor is compared.
 
         Where m of four chains find a solution, four others all miss it with probability 0.28 for
         m = 1, 0.12 for 2 and 0.04 for 3, if any rate was as probable before.
@@ -226,7 +260,12 @@ class Figures:
         >>> [Figures(num_chains=4, found_by=number).is_alone for number in (None, 1, 2)]
         [False, True, False]
         """
-        return self.num_chains == 1 or self.found_by == 1
+        return self.num_chains == 1 or (self.found_by == 1 and self.searches is None)
+
+    @property
+    def of_draws(self) -> Figures:
+        """The same without what searches found, which more draws do not change."""
+        return dataclasses.replace(self, factors_alone=(), rank_searches=None)
 
     @property
     def chains_differ(self) -> bool:
@@ -267,7 +306,7 @@ class Figures:
         old = sorted(n for n in stored if n.startswith("factors_agreeing_"))
         if layers := found.get("layers_agreeing") or [stored[n] for n in old]:
             found["layers_agreeing"] = tuple(layers)
-        for name in (*FACTOR_NAMES, "stacking_weights"):
+        for name in TUPLES:
             if name in found:
                 found[name] = tuple(found[name])
         return cls(**found)

@@ -17,6 +17,7 @@ from bmfjax.diagnostics import ess_bulk, share_agreeing, split_rhat
 from bmfjax.infer import round_trips
 from bmfjax.kernels.sgmcmc.step_size import ENOUGH
 from bmfjax.posterior.modes import SAME
+from bmfjax.posterior.searches import Searches, needed
 from bmfjax.variational.settling import WINDOW
 from bmfjax.verdict.entries import Mixing
 from bmfjax.verdict.factors import factors_differ
@@ -138,7 +139,7 @@ def of_chains(
     entries: Mixing, chains: int, errors, agreeing, trace, *, exact: bool,
     empty=None, residual_floor: float = 0.0, shared_starts: bool = False,
     given_start: bool = False, starts: int = 0, found_by: int | None = None,
-    windows: Mapping = _NO_WINDOWS, tried: Tried = UNKNOWN,
+    searches: Searches | None = None, windows: Mapping = _NO_WINDOWS, tried: Tried = UNKNOWN,
 ) -> Verdict:  # fmt: skip
     """Judge chains over nonnegative factors.
 
@@ -155,7 +156,8 @@ def of_chains(
     Chains with `shared_starts` took over factors of each other before they started; those with a
     `given_start` all started from the solution that a user gave. `starts` is how many of their
     starts differ, 0 where that was not looked at; `found_by` is how many chains were by
-    themselves as high as the best, which the others took over, None where they did not.
+    themselves as high as the best, which the others took over, None where they did not; and
+    `searches` what the own ends of those searches say.
     `windows` says how many iterates a draw of each factor matrix averages, of a sampler that
     averages; `window` is the smallest.
     `clamped` is the mean share of coordinates at a bound. The remedy follows from what was `tried`.
@@ -171,7 +173,7 @@ def of_chains(
         **_of_scalar(trace, "precision"),
         **_of_scalar(trace, "dispersion"),
         "entries_uncertain": entries.uncertain,
-        **found_factors(agreeing, empty, chains),
+        **found_factors(agreeing, empty, chains, searches),
         "clamped": _of(trace, "clamped", np.mean),
         "noise_free": bool(_of(trace, "residual", np.mean) < residual_floor),
         "shared_starts": bool(shared_starts and chains > 1),
@@ -188,6 +190,8 @@ def of_chains(
         figures["window"] = min(windows.values())
     if "rank" in trace:
         figures |= of_rank(trace["rank"])
+        if searches is not None and chains > 1:
+            figures["rank_searches"] = searches.with_rank(trace["rank"])
     if above := [name for name in trace if name.startswith("dispersion_")]:
         worst = [np.nan_to_num(_of(trace, name, split_rhat), nan=1.0) for name in above]
         figures["rhat_layers"] = max(worst)
@@ -235,7 +239,7 @@ def _notes(figures, windows) -> tuple[str, ...]:
         notes.append(_given("chains", "R-hat does not show other modes"))
     if not figures.exact and figures.num_chains > 1:
         notes.append(_spread_of(figures))
-    if factors_differ(figures):
+    if factors_differ(figures) and figures.chains_differ:
         notes.append("the modes are in fit.modes and in the report")
     return tuple(notes)
 
@@ -458,11 +462,12 @@ def _of_stacking(found: Mapping) -> str:
 # ---- what they share -----------------------------------------------------------------------------
 
 
-def found_factors(agreeing, empty, chains) -> dict:
+def found_factors(agreeing, empty, chains, searches: Searches | None = None) -> dict:
     """Return the share of factors that agree, their names, and how many are empty.
 
     `agreeing` and `empty` are those of `of_chains`. Empty factors explain nothing, and whatever
-    chains have there says nothing against them.
+    chains have there says nothing against them. A factor on which chains agree holds where two
+    thirds of the `searches` found it, too.
     """
     agreeing, of_most = np.atleast_2d(np.asarray(agreeing, float))[[0, -1]]
     counted = np.ones(len(agreeing), bool) if empty is None else ~np.asarray(empty, bool)
@@ -476,9 +481,22 @@ def found_factors(agreeing, empty, chains) -> dict:
     found["factors_agreeing"] = float(share_agreeing(full, SAME)) if len(full) else 1.0
     if empty is not None:
         found["factors_found"] = int(of_all[counted].sum())
-    for name, which in zip(FACTOR_NAMES, (of_all | most, most, ~of_all & ~most), strict=True):
-        found[name] = tuple(str(k + 1) for k in np.flatnonzero(counted & which))
+    lonely = np.zeros(len(counted), bool)
+    if searches is not None:
+        found["searches"] = searches.number
+    if searches is not None and searches.found is not None:
+        lonely = counted & (of_all | most) & (searches.found < needed(searches.number))
+        found["factors_searches"] = tuple(int(n) for n in searches.found)
+        found["factors_alone_found"] = tuple(int(n) for n in searches.found[lonely])
+        found["factors_alone"] = _numbers(lonely)
+    whose = (of_all | most) & ~lonely, most, ~of_all & ~most
+    for name, which in zip(FACTOR_NAMES[:3], whose, strict=True):
+        found[name] = _numbers(counted & which)
     return found
+
+
+def _numbers(which) -> tuple[str, ...]:
+    return tuple(str(k + 1) for k in np.flatnonzero(which))
 
 
 def number_agreeing(figures: Figures, rank: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bmfjax.posterior.searches import needed
 from bmfjax.verdict.figures import NAN, Figures
 from bmfjax.verdict.part import WIDE, Bounds, Holds, Part, mixed, slowest
 
@@ -48,10 +49,24 @@ def of_number(figures: Figures, remedy: str = "", allow_more: str = "") -> Numbe
         said = f"their number, {figures.rank}, not compared"
     elif not number_agrees(figures):
         said = f"their number does not hold yet ({disagreement(figures)})"
+    elif not searches_agree(figures):
+        found = f"{figures.rank_searches} of {figures.searches} searches"
+        said = f"their number, {figures.rank}, was found by {found}"
     else:
         status, remedy = Holds.HOLDS, ""
         said = f"their number is {figures.rank} with probability {known['probability']:.2f}"
     return Number(status=status, said=said, remedy=remedy, **known)
+
+
+def searches_agree(figures: Figures) -> bool:
+    """Whether two thirds of the independent searches ended with a number that the draws have.
+
+    Examples
+    --------
+    >>> [searches_agree(Figures(searches=4, rank_searches=n)) for n in (None, 2, 3)]
+    [True, False, True]
+    """
+    return figures.rank_searches is None or figures.rank_searches >= needed(figures.searches)
 
 
 def number_agrees(figures: Figures, bounds: Bounds = WIDE) -> bool:

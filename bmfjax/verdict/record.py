@@ -318,7 +318,7 @@ def lacking(figures: Figures, until: str = UNTIL[0], mc_error: float | None = No
     # Factors that are not compared more draws do not compare.
     if figures.is_alone:
         return ""
-    return next((part.said for part in _counted(figures) if not part.holds), "")
+    return next((part.said for part in _counted(figures.of_draws) if not part.holds), "")
 
 
 def _counted(figures: Figures) -> list[Part]:
@@ -348,8 +348,9 @@ def status_of(figures: Figures) -> Status:
         # are those of a model without factors.
         most = figures.factors_agreeing > 0.5
         if figures.factors_differing is not None:
-            most = len(factors.holding) > len(factors.differing)
-        most = factors.counts and most and factors.status is not Holds.NOT_YET
+            most = len(factors.holding) > len(factors.differing) + len(factors.alone)
+        judged = factors.status is not Holds.NOT_YET or bool(factors.alone)
+        most = factors.counts and most and judged
         told = predictions.holds and not nothing
         return Status.IN_PART if told or most else Status.UNRELIABLE
     if figures.exact:

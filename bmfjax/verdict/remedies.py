@@ -9,6 +9,7 @@ from bmfjax.diagnostics import split_rhat
 from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict.factors import factors_differ
 from bmfjax.verdict.figures import Figures
+from bmfjax.verdict.number import searches_agree
 from bmfjax.verdict.part import ESS_PER_CHAIN, RHAT_SLOW
 from bmfjax.verdict.predictions import predictions_agree
 from bmfjax.verdict.record import fewest_draws
@@ -39,14 +40,17 @@ UNKNOWN = Tried()
 def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
     """Say what to try next where chains over nonnegative factors do not agree; else nothing."""
     chains = figures.num_chains
+    more = f"ask more chains, num_chains={2 * chains} (--chains {2 * chains})"
     if figures.converged:
-        return ""
+        # Of draws that agree more do not tell what the searches of others find.
+        lonely = bool(figures.factors_alone) or not searches_agree(figures)
+        return (tried.remedy or more) if lonely else ""
     if tried.remedy:
         return tried.remedy
     if chains == 1:
         return FOUR_CHAINS
     if figures.is_alone:
-        return f"ask more chains, num_chains={2 * chains} (--chains {2 * chains})"
+        return more
     if tried.ended and predictions_agree(figures):
         return UNTIL_ALL
     if tried.particles:

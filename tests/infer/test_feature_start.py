@@ -59,9 +59,11 @@ def moved(snapshot, number):
 def test_each_chain_keeps_the_best_of_its_rounds_and_later_rounds_are_cold():
     run = run_of()
     seen = watched(run)
-    (state, _), number = best_starts(run, SEARCH, again=moved)
+    (state, _), origin, own = best_starts(run, SEARCH, again=moved)
     ends = np.array([trace["log_mass"][:, -1] for _, trace in seen])
-    assert len(seen) == 3 and number == 3 and np.argmax(ends, 0).tolist() == [2, 2, 0]
+    assert len(seen) == 3 and np.argmax(ends, 0).tolist() == [2, 2, 0]
+    assert origin.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(own[0].inner, state.inner)
     np.testing.assert_allclose(0.1 * state.inner, ends.max(0), rtol=1e-6)
     assert [trace["power"].shape[1] for _, trace in seen] == [10, AGAIN, AGAIN]
     # Every round starts from the best before it, moved; only the first is annealed.
@@ -88,10 +90,11 @@ def test_chains_far_below_the_best_start_there():
     for far, starts in ((90.0, [1, 1, 2]), (110.0, [1, 1, 1])):  # a tenth of that in mass
         begun = run.state._replace(inner=np.float32([0.0, 200.0, 200.0 - far]))
         run.restore((begun, {}), 0, {})
-        (state, _), number = best_starts(run, SEARCH._replace(rounds=1))
+        found = best_starts(run, SEARCH._replace(rounds=1))
         own = run.state.inner
-        assert number == len(set(starts))
-        np.testing.assert_array_equal(state.inner, own[starts])
+        assert found.number == len(set(starts)) and found.origin.tolist() == starts
+        np.testing.assert_array_equal(found.snapshot[0].inner, own[starts])
+        np.testing.assert_array_equal(found.ends[0].inner, own)  # what it had found is kept
 
 
 def test_chains_settle_until_the_best_no_longer_rises():
@@ -102,16 +105,25 @@ def test_chains_settle_until_the_best_no_longer_rises():
     def rehearse(steps, number, is_late):
         seen.append(run.state.inner.copy())
         state = run.state
-        run.restore((state._replace(inner=np.minimum(state.inner + 20.0, tops)), {}), 0, {})
+        run.restore(
+            (
+                state._replace(inner=np.maximum(state.inner, np.minimum(state.inner + 20.0, tops))),
+                {},
+            ),
+            0,
+            {},
+        )
         return {"log_mass": np.repeat(run.state.inner[:, None], steps, 1)}
 
     run.rehearse = rehearse
     begun = run.state._replace(inner=np.float32(place))
-    found, origin = feature_start._settled(run, 3, (begun, {}), 20)
-    # The first has its top at 30, falls behind, and takes over from another each time.
+    found, origin, ends = feature_start._settled(run, 3, (begun, {}), 20)
+    # The first has its top at 30, falls behind, and goes on from where the second is.
     np.testing.assert_array_equal(np.float32(seen)[:, 1], [0, 20, 40, 60])
-    np.testing.assert_array_equal(found[0].inner, [61.0, 60.0, 61.0])
-    assert origin.tolist() == [2, 1, 2]
+    np.testing.assert_array_equal(found[0].inner, [60.0, 60.0, 61.0])
+    assert origin.tolist() == [1, 1, 2]
+    # Its own end is where it fell behind; the others went on by themselves.
+    np.testing.assert_array_equal(ends[0].inner, [30.0, 60.0, 61.0])
 
 
 @pytest.mark.parametrize("whole", [0, 2])
@@ -120,9 +132,9 @@ def test_rounds_end_when_their_time_is_up(monkeypatch, whole):
     run = run_of()
     seen = watched(run)
     monkeypatch.setattr(feature_start, "_deadline", lambda: lambda: len(seen) == whole)
-    (state, _), number = best_starts(run, SEARCH, again=moved)
+    (state, _), *found = best_starts(run, SEARCH, again=moved)
     assert [trace["power"].shape[1] for _, trace in seen] == [*[10, AGAIN][:whole], 1]
-    assert number == 3 and (state.step >= SEARCH.num_anneal).all()
+    assert found[0].tolist() == [0, 1, 2] and (state.step >= SEARCH.num_anneal).all()
     if not whole:
         np.testing.assert_array_equal(state.inner, run.state.inner)
 
@@ -158,7 +170,7 @@ def test_some_of_the_chains_begin_where_they_do_beside_all_others():
         chains = Chains(
             annealed(walker(), SEARCH.num_anneal, lowest=SEARCH.lowest), None, {},
             trace=("log_mass",), num_warmup=2, num_samples=5,
-            search=lambda run: best_starts(run, SEARCH),
+            search=lambda run: (best_starts(run, SEARCH).snapshot, 1, None),
         )  # fmt: skip
         problem = types.SimpleNamespace(
             key=random.key(1), num_chains=3, chain_numbers=own, mesh=None
