@@ -37,7 +37,7 @@ class Factors(Part):
     of_most : tuple of str
         Those of `holding`, and of `alone`, that not all chains found.
     alone : tuple of str
-        Names of those on which chains agree, and that fewer than two thirds of the independent
+        Names of those on which chains agree, and that fewer than half of the independent
         searches found, before chains took over what another one had found.
     counts : bool
         Whether the status of the fit depends on them. That of matrix factorisations does not: data

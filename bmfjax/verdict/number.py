@@ -59,7 +59,7 @@ def of_number(figures: Figures, remedy: str = "", allow_more: str = "") -> Numbe
 
 
 def searches_agree(figures: Figures) -> bool:
-    """Whether two thirds of the independent searches ended with a number that the draws have.
+    """Whether half of the independent searches ended with a number that the draws have.
 
     Examples
     --------
