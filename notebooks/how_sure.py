@@ -28,10 +28,11 @@ import pandas as pd
 import bmfjax
 
 # Small enough for a test, with one kind of move; the defaults of `fit` run until chains agree.
-quick = {"num_chains": 2, "num_warmup": 200, "num_samples": 200}
-quick |= {"sampler": bmfjax.Gibbs(moves=["birth"])}
-size = quick if os.environ.get("BMFJAX_QUICK") else {}
-few = size | {"max_rank": 5, "model": "ormachine"}
+size, few = {}, {"max_rank": 5, "model": "ormachine"}
+if os.environ.get("BMFJAX_QUICK"):
+    size = {"num_chains": 2, "num_warmup": 200, "num_samples": 200}
+    few |= size | {"sampler": bmfjax.Gibbs(moves=["birth"])}
+    size |= {"sampler": bmfjax.Gibbs(update="collapsed")}
 
 RANK, FLIP = 3, 0.1
 made = bmfjax.generate_product(60, 40, RANK, flip=FLIP, density=0.25, seed=1)

@@ -127,7 +127,7 @@ def sample(make, data, warmup, draws):
     if quick:
         warmup, draws = min(warmup, 20), min(draws, 40)
     mcmc = MCMC(
-        make(data), num_warmup=warmup, num_samples=draws, num_chains=2,
+        make(data), num_warmup=warmup, num_samples=draws, num_chains=1 if quick else 2,
         chain_method="sequential", progress_bar=False,
     )  # fmt: skip
     mcmc.run(random.key(1), *data)
