@@ -72,7 +72,7 @@ KERNELS = {
     ),
     "DeepOrMachineGibbs": lambda: (
         bmfjax.infer.DeepOrMachineGibbs(
-            functools.partial(deep_ormachine, ranks=(2, 1)), num_start=2
+            functools.partial(deep_ormachine, ranks=(2, 1)), num_start=0
         ),
         ONES,
     ),
@@ -82,7 +82,23 @@ KERNELS = {
 }
 
 
-#: Their programs, with those of their operations one by one, take longest to compile.
+def staying(bind):
+    """`bind` with steps that take no time to compile, and tell of nothing but a hundredth."""
+
+    @functools.wraps(bind)
+    def bound(*args, **kwargs):
+        found = bind(*args, **kwargs)
+
+        def step(key, state, data):
+            _, info = jax.eval_shape(found.algorithm.step, key, state, data)
+            return state, jax.tree.map(lambda a: jnp.full(a.shape, 0.01, a.dtype), info)
+
+        return found._replace(algorithm=found.algorithm._replace(step=step))
+
+    return bound
+
+
+#: Their starts take longest to compile.
 LONG = (
     "IASG", "IASG.thesis", "SGLD", "SGLD of the relaxed model", "AuxiliaryGibbs", "NMFGibbs",
     "OrMachineGibbs", "EffectsGibbs", "DeepOrMachineGibbs", "OneHotGibbs", "PMFGibbs",
@@ -95,14 +111,17 @@ def test_every_kernel_is_here():
     assert kernels <= set(KERNELS)
 
 
-# Of so few cases.
+# Of so few cases, and of draws that stay.
 @pytest.mark.filterwarnings("ignore:a draw of IASG averages only", "ignore:IASG holds coordinates")
+@pytest.mark.filterwarnings("ignore:.* does not move")
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in KERNELS],
 )
 def test_arviz_takes_the_run_of_a_kernel(name):
+    """Of steps that stay where they are: the kernels' own are run by the examples of each."""
     kernel, *arguments = KERNELS[name]()
+    kernel.bind, kernel._compiles_start = staying(kernel.bind), True
     mcmc = MCMC(kernel, num_warmup=0, num_samples=2, progress_bar=False)
     mcmc.run(jax.random.key(0), *arguments)
     idata = _import_arviz().from_numpyro(mcmc, log_likelihood=True)
