@@ -75,7 +75,7 @@ def test_draws_do_not_depend_on_how_many_blocks_are_taken_at_once(monkeypatch, k
     values[r.random(SHAPE) < 0.1] = np.nan
     pack, make = ALGORITHMS[kind]
     data, algorithm = pack(BinaryMatrix(values)), make()
-    state = algorithm.init(random.key(0), None, data)
+    state = fast_jit(algorithm.init)(random.key(0), None, data)
     step = fast_jit(algorithm.step)
     found = [step(random.key(1), state, with_budget(data, size)) for size in SIZES]
     assert step._cache_size() == len(SIZES)  # budgets make programs of their own
@@ -97,7 +97,7 @@ def test_logistic_draws_depend_on_it_by_rounding_alone(monkeypatch):
     data = sign_blocks(BinaryMatrix(values))
     assert data.shape[0] == 4
     algorithm = logistic_gibbs(LogisticDensity(rank=2), values.shape)
-    state = algorithm.init(random.key(0), None, data)
+    state = fast_jit(algorithm.init)(random.key(0), None, data)
     step = fast_jit(algorithm.step)
     sizes = (0, 3 * bytes_of_block(data, 3), 2**30)
     one, *others = (step(random.key(1), state, with_budget(data, size)) for size in sizes)
@@ -117,7 +117,7 @@ def test_vectors_of_ratings_depend_on_it_by_rounding_alone(monkeypatch):
     widths = [table.shape[-1] for table in data.by_row.other]
     assert len(widths) > 1 and data.by_row.number.max() > 1  # blocks of one and of several tables
     algorithm = pmf_gibbs(PMFDensity(rank=2))
-    state = algorithm.init(random.key(0), None, data)
+    state = fast_jit(algorithm.init)(random.key(0), None, data)
     step = fast_jit(algorithm.step)
     # Of the first and the second all systems do not fit: of columns, there are more of them.
     needed = [vectors._bytes_of_systems(side, PMFDensity(rank=2)) for side in data[:2]]

@@ -264,12 +264,17 @@ def test_bits_that_are_fixed_stay():
     data = packed_data(BinaryMatrix(np.eye(6)), usage_log_odds=odds)
     for summed in ("usage", "basis"):
         algorithm = collapsed_ormachine(BooleanDensity((6, 6), 2), summed=summed)
-        step = fast_jit(algorithm.step)
-        state = algorithm.init(random.key(0), None, data)
-        for key in random.split(random.key(1), 5):
-            state, _ = step(key, state, data, 0.5)
-            usage = np.asarray(unpack_last_axis(state.position["usage"], 6))
-            assert usage[:, 0].all() and not usage[:, 1].any()
+
+        @fast_jit
+        def chain(keys, algorithm=algorithm):
+            def step(state, key):
+                state, _ = algorithm.step(key, state, data, 0.5)
+                return state, unpack_last_axis(state.position["usage"], 6)
+
+            return lax.scan(step, algorithm.init(keys[0], None, data), keys)[1]
+
+        usage = np.asarray(chain(random.split(random.key(1), 5)))
+        assert usage[:, :, 0].all() and not usage[:, :, 1].any()
 
 
 @pytest.mark.parametrize(
