@@ -251,7 +251,7 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         start = {"usage": jnp.zeros((new.num_rows, self.rank))}
         if "row_scale" in known:
             start["row_effect"] = jnp.zeros(new.num_rows)
-        size = block_size(new.shape, self.rank)
+        size = block_size(self.rank)
         shapes = membership_shapes(self.rank, new.num_rows, size)
 
         def sweep(key, drawn, known, data):

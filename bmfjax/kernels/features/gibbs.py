@@ -101,7 +101,7 @@ def features_gibbs(
     """
     check_density(density)
     whole("rebirths", rebirths, 0)
-    size = block_size(shape, density.rank)
+    size = block_size(density.rank)
     rebirths, (rows, columns) = rebirths if known < density.rank else 0, shape
     parts = (
         column_shapes(density, columns), row_shapes(rows), [(density.rank,)],

@@ -22,17 +22,22 @@ from jax import lax
 from bmfjax.kernels.features.density import FeatureData, FeatureDensity, present
 from bmfjax.kernels.numerics.uniforms import normals
 
-#: Bits of a block, and entries times states of a row up to which all bits are drawn at once.
-BLOCK, FEW_STATES, MOST_BITS = 4, 2**21, 8
+#: Most bits of a block. Where six features of a small matrix were one block, sweeps cost more, and
+#: as many of them made an effective draw.
+BLOCK = 4
 #: Log odds beyond any, and where exponents and factors are cut.
 SURE, STEEP, MOST = 1e9, 80.0, 2.0**60
 
 
-def block_size(shape: tuple[int, int], rank: int) -> int:
-    """Return the number of bits of a row that are drawn at once."""
-    if rank <= MOST_BITS and shape[0] * shape[1] * 2**rank <= FEW_STATES:
-        return rank
-    return min(BLOCK, rank)
+def block_size(rank: int) -> int:
+    """Return the number of bits of a row that are drawn at once: blocks are about equal.
+
+    Examples
+    --------
+    >>> [block_size(rank) for rank in (1, 4, 6, 7, 16)]
+    [1, 4, 3, 4, 4]
+    """
+    return -(-rank // -(-rank // BLOCK))
 
 
 def membership_shapes(rank: int, rows: int, size: int) -> list[tuple[int, ...]]:
