@@ -509,14 +509,8 @@ def tests(found: Found) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-m", "device"]
     command += ["-p", "no:cacheprovider", "-p", "no:benchmark", "-p", "no:randomly"]
     # What the compiler itself says when it aborts must be seen, too.
-    command += [
-        "--no-header",
-        "--tb=short",
-        "--capture=sys",
-        "-p",
-        Path(__file__).stem,
-        *map(str, _marked()),
-    ]
+    command += ["--no-header", "--tb=short", "--capture=sys", "-p", Path(__file__).stem]
+    command += map(str, _marked())
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         paths = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
@@ -637,24 +631,10 @@ PHASES = {
 #: takes longest. What matters most comes first.
 STAGES = (
     ("device",),
-    (
-        "boolean",
-        "large boolean",
-        "votes",
-        "relaxed",
-        "nonnegative",
-        "ratings",
-        "large ratings",
-        "features",
-        "large features",
-    ),
-    ("starts",),
-    ("first answer",),
-    ("largest",),
-    ("tests",),
-    ("iasg",),
-    ("blocks",),
-)
+    ("boolean", "large boolean", "votes", "relaxed", "nonnegative", "ratings", "large ratings",
+     "features", "large features"),
+    ("starts",), ("first answer",), ("largest",), ("tests",), ("iasg",), ("blocks",),
+)  # fmt: skip
 #: Runs beside all stages but the first, on cores of its own, as many as those of the records of
 #: CPUs.
 BESIDE, OWN_CORES = "on cpu", 2

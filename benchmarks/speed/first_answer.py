@@ -268,15 +268,8 @@ def limited(options, case) -> list[dict]:
         values = np.where(hidden, np.nan, values)
         np.save(source, values)
         words = [sys.executable, "-m", "bmfjax", "fit", str(source), "--rank", str(rank)]
-        words += [
-            "--max-time",
-            str(options.limit),
-            "--until",
-            options.until,
-            "--output",
-            str(place),
-            "--overwrite",
-        ]
+        words += ["--max-time", str(options.limit), "--until", options.until]
+        words += ["--output", str(place), "--overwrite"]
         home = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
         for number in range(options.tries):
