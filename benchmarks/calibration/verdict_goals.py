@@ -67,7 +67,8 @@ run: one fit is reliable, and in the other one chain of four lacks a feature. Fo
 Ross with six features they do not, from two seeds each: one chain alone found the solution, three
 others were far below it and took it over, and so nothing is compared. The fits are "not checked",
 though their chains have nearly all features in common afterwards. Before this rule such fits were
-called usable.
+called usable. Since then each search keeps its own end, and every feature is compared with all of
+them; no fit of the record is judged so.
 
 With a number of features that the fit finds itself, within 120 processor seconds, predictions hold
 in all of five fits, by an earlier rule that did not ask who found the solution; three of them began
