@@ -485,9 +485,9 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
             chains and the others (NaN for one chain, and without draws); `sd`: mean posterior
             standard deviation. For real factors `size`, what one adds to the log odds, as a root
             mean square over the entries, and `rows`, `columns`: how many are two standard
-            deviations from zero. Of binary features `searches`, how many of the independent
-            searches for starts found the factor by themselves. Where some factors are known,
-            `anchor` is their name, "" for others; and `factor_name` after `rename`.
+            deviations from zero. `searches`, where each kept its own end, is how many of the
+            independent searches for starts found the factor by themselves. Where some factors are
+            known, `anchor` is their name, "" for others; and `factor_name` after `rename`.
         """
         return self._summary.copy()
 

@@ -225,7 +225,7 @@ class Figures:
     def asks_entries(self) -> bool:
         """Whether entries of the reconstruction say that chains of one start have left it.
 
-        Of Boolean ones few are unsure, and R-hat is of these alone.
+        Few Boolean ones are unsure, and R-hat is of these alone.
         """
         return self.is_of_one_start and math.isnan(self.get("entries_uncertain"))
 

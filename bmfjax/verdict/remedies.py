@@ -42,7 +42,7 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
     chains = figures.num_chains
     more = f"ask more chains, num_chains={2 * chains} (--chains {2 * chains})"
     if figures.converged:
-        # Of draws that agree more do not tell what the searches of others find.
+        # More draws do not tell what the searches of others find.
         lonely = bool(figures.factors_alone) or not searches_agree(figures)
         return (tried.remedy or more) if lonely else ""
     if tried.remedy:
