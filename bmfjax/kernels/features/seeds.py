@@ -1,10 +1,10 @@
 """Where a feature might be that others leave out: pairs of columns whose residuals go together.
 
-Of every pair of columns the score statistic of a membership that both have: the sum over rows of
+Every pair of columns has the score statistic of a membership that both share: the sum over rows of
 the products of their residuals, over its standard deviation without one. In psychometrics it is
 nearly Q3 (Yen 1984, "Effects of local item dependence on the fit and equating performance of the
-three-parameter logistic model", Applied Psychological Measurement 8). A few columns that are nearly
-one, of which no birth guesses the rows, have the largest.
+three-parameter logistic model", Applied Psychological Measurement 8). It is largest for a few
+columns that are nearly one, whose rows no birth guesses.
 """
 
 from __future__ import annotations
