@@ -23,7 +23,7 @@ _SHORT, _LONG = 8, (5, 6)
 def draw_words(key: jax.Array, number: int, call=0) -> jax.Array:
     """Draw so many words of 32 random bits; other ones for every `call` with a key.
 
-    Of each block of JAX's default generator both words are used, where ``jax.random.bits`` gives
+    Both words of a block of JAX's default generator are used, where ``jax.random.bits`` gives
     one, and `call`, which may be traced, needs no key of its own.
     """
     if str(random.key_impl(key)) != "threefry2x32":
