@@ -199,8 +199,13 @@ def _tiles_found(ones, usage, basis, name: str, seed: int) -> dict:
 
 
 def _log_posteriors(fit, ones, usage, basis) -> dict:
-    """Return the log posteriors of planted tiles, and of those of a fit of Boolean products."""
-    tiles = {"planted": (usage, basis), "found": (fit.usage_binary, fit.basis_binary)}
+    """Return the log posteriors of planted tiles, and of those of a fit of Boolean products.
+
+    Factors that are empty in a fit are so beside the planted ones, too: each has its own prior.
+    """
+    beside = ((0, 0), (0, fit.rank - PLANTED))
+    planted = tuple(np.pad(factor, beside) for factor in (usage, basis))
+    tiles = {"planted": planted, "found": (fit.usage_binary, fit.basis_binary)}
     of = {n: log_posterior(*both, ones, np.ones(SHAPE, bool)) for n, both in tiles.items()}
     return {f"log_posterior_{n}": round(value, 1) for n, value in of.items()}
 
