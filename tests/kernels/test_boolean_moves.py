@@ -241,7 +241,7 @@ def program(name, move):
     `keep` 0 leaves a term out of the ratio; `draw` False leaves the densities as they are.
     """
     case = new_case(name)
-    data, right_draw = case.data(), births.draw_density
+    data, right_draw, right_draws = case.data(), births.draw_density, groups.draw_densities
 
     @fast_jit
     def run(key, position, draw, keep, power):
@@ -253,9 +253,14 @@ def program(name, move):
             kept = {n: position[n] for n in names if n in position}
             return lax.cond(draw, f, lambda *_: kept, key, position)
 
+        def of_both(key, density, position, data):
+            f = lambda key, position: right_draws(key, density, position, data)  # noqa: E731
+            kept = {n: v for n, v in position.items() if n.endswith(("_density", "_presence"))}
+            return lax.cond(draw, f, lambda *_: kept, key, position)
+
         with contextlib.ExitStack() as stack:
-            for module in (births, groups):
-                stack.enter_context(mock.patch.object(module, "draw_density", densities))
+            stack.enter_context(mock.patch.object(births, "draw_density", densities))
+            stack.enter_context(mock.patch.object(groups, "draw_densities", of_both))
             for term, (owner, attribute) in TERMS.items():
                 right = getattr(owner, attribute)
                 wrong = functools.partial(scaled, right, keep[term])

@@ -128,6 +128,24 @@ def draw_density(key, site, density, position, data) -> dict:
     return {name: jnp.where(there, drawn, 0.0), f"{site}_presence": share}
 
 
+def draw_densities(key, density, position, data) -> dict:
+    """Draw the densities of both factor matrices, by one loop where no factor may be absent."""
+    sites = ("usage", "basis")
+    priors = [getattr(density, site) for site in sites]
+    if any(prior.beta is None or prior.presence is not None for prior in priors):
+        found = {}
+        for site, own in zip(sites, random.split(key), strict=True):
+            found |= draw_density(own, site, density, position, data)
+        return found
+    kind, shapes = position["usage_density"].dtype, []
+    for site, prior in zip(sites, priors, strict=True):
+        ones, bits = _free_ones(site, density, position, data)
+        a, b = prior.beta
+        shapes.append((a + ones.astype(kind), b + jnp.asarray(bits - ones, kind)))
+    drawn = _inside(draw_beta(key, *map(jnp.stack, zip(*shapes, strict=True))))
+    return dict(zip((f"{site}_density" for site in sites), drawn, strict=True))
+
+
 def draw_unused(key, density, position, data) -> dict:
     """Draw what the likelihood does not know: factors of which a matrix is empty.
 

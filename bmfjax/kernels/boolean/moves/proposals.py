@@ -40,6 +40,7 @@ from jax.nn import log_sigmoid, logsumexp, softplus
 from bmfjax.kernels.boolean.bits import Weights, as_mask, weigh
 from bmfjax.kernels.boolean.density import log_presence, orientations
 from bmfjax.kernels.boolean.words import PackedLines, count_bits, pack_last_axis, unpack_last_axis
+from bmfjax.kernels.numerics.beta import draw_same_beta
 
 #: Steps of the fixed point for a density, and alternations of Gibbs sampling for a pattern.
 FIXED_POINT_STEPS, PATTERN_SWEEPS = 12, 2
@@ -139,7 +140,10 @@ def log_marginal(prior, given, bits):
 def draw_marginal(key, prior, given, size: int):
     """Draw the bits of one vector from the prior of `log_marginal`."""
     key_density, key_bits = random.split(key)
-    chance = prior.chance if prior.beta is None else random.beta(key_density, *prior.beta)
+    if prior.beta is None:
+        chance = prior.chance
+    else:
+        chance = draw_same_beta(key_density, *prior.beta, (), jnp.result_type(float))
     bits = draw_bits(key_bits, _with_given(jnp.log(chance) - jnp.log1p(-chance), given, size))
     if prior.presence is None:
         return bits

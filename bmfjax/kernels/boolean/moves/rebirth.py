@@ -40,6 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 from jax import random
 from jax.nn import logsumexp
@@ -100,7 +101,6 @@ def rebirth(
     --------
     An empty factor, and ones that nothing covers:
 
-    >>> import jax
     >>> from bmfjax.data import BinaryMatrix
     >>> from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
     >>> from bmfjax.kernels.boolean.words import packed_data
@@ -138,8 +138,13 @@ def rebirth(
         new = own.propose(keys[3], mixture)
         changed = own.table_with(*new)
         log_ratio = jnp.sum(logsumexp(changed, axis=0) - logsumexp(table, axis=0))
-        log_ratio += own.log_prior(*new) - own.log_prior(*old)
-        log_ratio += own.log_proposal(mixture, *old) - own.log_proposal(mixture, *new)
+
+        # The old and the new one beside each other: what they share is compiled once.
+        def over(vector, chance):
+            return own.log_prior(vector, chance) - own.log_proposal(mixture, vector, chance)
+
+        both = [jnp.stack(pair) for pair in zip(new, old, strict=True)]
+        log_ratio += jnp.dot(jax.vmap(over)(*both), jnp.array([1.0, -1.0]))
         log_ratio += log_chances(changed, size)[chosen] - chances[chosen]
 
         accept, probability = accepted(keys[4], log_ratio)

@@ -27,7 +27,7 @@ from jax.nn import log_sigmoid, logsumexp, sigmoid
 from jax.scipy.special import betaln
 
 from bmfjax.kernels.boolean.bits import covered_by, states_of
-from bmfjax.kernels.boolean.density import draw_density, log_odds
+from bmfjax.kernels.boolean.density import draw_densities, log_odds
 from bmfjax.kernels.boolean.line_states import draw_states, log_prior_of_states, packed_bits
 from bmfjax.kernels.boolean.moves.proposals import (
     all_lines,
@@ -92,9 +92,7 @@ def settle(keys, density, sides, position, data, factors, table):
     drawn = draw_states(key_bits, table, jnp.arange(table.shape[1]))
     drawn = packed_bits(drawn, len(factors))
     position = position | {sides.summed: position[sides.summed].at[factors].set(drawn)}
-    for site, key in zip(("usage", "basis"), random.split(key_density), strict=True):
-        position = position | draw_density(key, site, density, position, data)
-    return position
+    return position | draw_densities(key_density, density, position, data)
 
 
 def product(a, b):
@@ -200,11 +198,16 @@ class Own:
 
     def improved(self, vector, residual):
         """Return the log odds of a vector after mean-field steps, and the last gain of lines."""
-        for _ in range(STEPS):
+
+        def again(_, carry):
+            vector, *_ = carry
             gain = product(residual, vector)
             used = self._used(gain)[1]
             log_odds = product(used, residual) + self.kept_odds(vector)
-            vector = sigmoid(log_odds)
+            return sigmoid(log_odds), log_odds, gain
+
+        start = vector, jnp.zeros_like(vector), jnp.zeros_like(residual[:, 0])
+        _, log_odds, gain = lax.fori_loop(0, STEPS, again, start)
         return jnp.clip(log_odds, -MOST_CERTAIN, MOST_CERTAIN), gain
 
     def _score(self, gain):
@@ -223,11 +226,15 @@ class Own:
         a, b = prior.beta
         free = jnp.ones_like(gain) if given is None else jnp.isnan(given).astype(gain.dtype)
         count = jnp.sum(free * (gain > 0))
-        for _ in range(2):
+
+        def again(_, carry):
+            count, _ = carry
             logit = jnp.log(a + count) - jnp.log(b + jnp.sum(free) - count)
             own = logit if given is None else jnp.where(jnp.isnan(given), logit, given)
             odds = gain + own
-            count = jnp.sum(free * sigmoid(odds))
+            return jnp.sum(free * sigmoid(odds)), odds
+
+        _, odds = lax.fori_loop(0, 2, again, (count, gain))
         return odds, sigmoid(odds)
 
     def kept_odds(self, vector):
