@@ -36,7 +36,7 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.device import COMMIT, HIDDEN, command_line
+from benchmarks.device import COMMIT, HIDDEN, apart, command_line
 from benchmarks.form import SECONDS, Records, notes, number, page, shown, table
 
 PHASES = ("import", "start", "sample", "after", "compile")
@@ -229,8 +229,8 @@ def in_a_process(options, case, cache, steps=0) -> dict:
         words += [f"--{name}", vars(options)[name]] if vars(options)[name] else []
     # The cache is the one given: JAX's own settings are left out, and where ours would be.
     # Byte code is kept, as of an installed package.
-    apart = ("JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")
-    kept = {n: v for n, v in os.environ.items() if n not in apart}
+    left_out = ("JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")
+    kept = {n: v for n, v in os.environ.items() if n not in left_out}
     return apart(*words, failed="failed", environment=kept)
 
 
