@@ -108,6 +108,30 @@ def test_the_log_joint_of_a_step_is_that_of_the_model(weights):
         np.testing.assert_allclose(log_joint, expected, rtol=2e-5)
 
 
+def test_a_sweep_calls_the_random_generator_once_and_once_in_each_loop_of_rejections():
+    """Each call is a loop of its own to compile."""
+    algorithm = features_gibbs(FeatureDensity(RANK, presence=(1.0, 1.0)), SHAPE, rebirths=2)
+    data = data_of(jnp.ones(SHAPE))
+    state = jax.eval_shape(lambda key: algorithm.init(key, None, data), random.key(0))
+    traced = jax.make_jaxpr(algorithm.step)(random.key(0), state, data)
+    calls = [n for n in primitives(traced.jaxpr) if n in GENERATOR]
+    assert calls == ["threefry2x32"] * 3
+
+
+GENERATOR = ("threefry2x32", "random_bits", "random_split", "random_fold_in")
+
+
+def primitives(jaxpr):
+    """The names of all operations of a traced program, those of its parts too."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for value in equation.params.values():
+            for part in value if isinstance(value, tuple | list) else (value,):
+                part = getattr(part, "jaxpr", part)
+                if hasattr(part, "eqns"):
+                    yield from primitives(part)
+
+
 # ---- memberships ---------------------------------------------------------------------------------
 
 
