@@ -239,6 +239,8 @@ def test_what_was_not_compared_is_not_said_not_to_hold(before):
     refused = cell(-0.2, verdict="Do not rely on this run: x.", holds=none)
     sets = {"zoo": {"features, signed": fit}, "votes": {"features, signed": refused}}
     assert {key for key, n in panel_page.counts(sets).items() if n} == {(None, True), (False, True)}
+    assert panel_page.mark({"verdict": before + refused["verdict"]}) == " †"
+    assert panel_page.mark(fit) == ""
     assert "| not compared | 1 | 0 |" in panel_page.trial_table(sets)
     assert "| 0 of 1, 1 not compared |" in panel_page.summary(sets)
     assert "| not compared | not compared | not compared |" in panel_page.cells_table(sets)

@@ -212,7 +212,7 @@ def score_tables(sets: dict, columns: int = 7) -> Iterable[str]:
 def mark(cell: dict) -> str:
     """Return the mark of a fit that says that it is not done."""
     said = cell.get("verdict", "")
-    return " ‡" if STARTED in said else " †" if said.startswith(REFUSED) else ""
+    return " ‡" if STARTED in said else " †" if REFUSED in said else ""
 
 
 def _score(cells: dict, model: str) -> str:
