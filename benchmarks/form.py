@@ -43,18 +43,9 @@ def page(
 ):
     """Register the function below it as the body of a page.
 
-    Parameters
-    ----------
-    doc : str
-        Docstring of the script, whose first line is the question.
-    *patterns : str
-        Names of its records, without ``.json``; `*` stands for anything. Default: `name`.
-    name : str, optional
-        Of the page, without ``.md``. Default: that of the script.
-    question : str, optional
-        Title of the page, where it is not the question of the script.
-    notes : dict, optional
-        See `notes`.
+    `doc` is the docstring of the script, whose first line is the question, if there is no other
+    `question`. `patterns` are names of its records, without ``.json``, where `*` stands for
+    anything; by default `name`, that of the page, which is by default that of the script.
     """
 
     def register(body):

@@ -122,19 +122,9 @@ def sources(page: Page, records: Records) -> str:
 
 
 def write_pages(folder: Path = RESULTS, of_record: str | None = None) -> list[Path]:
-    """Write the pages of a folder from its records, as far as their scripts are imported.
+    """Write the pages of a folder from its records, or that of one record, and return the files.
 
-    Parameters
-    ----------
-    folder : Path
-        Where the records are, and the pages go.
-    of_record : str, optional
-        Name of a record: write its page only.
-
-    Returns
-    -------
-    list of Path
-        The files written.
+    Pages are known as far as their scripts are imported.
     """
     records, written = read_records(folder), []
     for page in PAGES.values():

@@ -38,20 +38,9 @@ FORMS = {
 class Record:
     """What every file in `results/` holds; a value of another form is refused.
 
-    Parameters
-    ----------
-    benchmark : str
-        Name of the question.
-    command : str
-        That makes the record again.
-    date, commit : str
-        When it was made, and by which code.
-    device, versions : dict
-        Where it ran, and with what.
-    figures : dict
-        What was measured.
-    code : dict, optional
-        The files of bmfjax that drew, and a hash of each; older records have none.
+    The name of the question, the command that makes it again, when and by which code it was made,
+    where it ran and with what, what was measured, and the files of bmfjax that drew with a hash of
+    each, which older records lack.
     """
 
     benchmark: str
@@ -146,23 +135,9 @@ def write_record(
 ) -> Path:
     """Write ``<name>.json`` with the figures and where they come from, and the page that shows it.
 
-    Parameters
-    ----------
-    name : str
-        Name of the question, and of the file.
-    figures : dict
-        What was measured; numbers and strings.
-    output : Path, optional
-        Folder; default `benchmarks/results`.
-    device : dict, optional
-        Its `platform` and `kind`; by default those that JAX uses here.
-    commit : str, optional
-        Of the code; by default that of the repository.
-
-    Returns
-    -------
-    Path
-        The file written.
+    `output` is the folder, by default `benchmarks/results`. `device` has its `platform` and `kind`,
+    by default those that JAX uses here, and `commit` is that of the code, by default that of the
+    repository.
     """
     folder = RESULTS if output is None else Path(output)
     folder.mkdir(parents=True, exist_ok=True)

@@ -17,19 +17,10 @@ from bmfjax.kernels.boolean.words import pack_last_axis, unpack_last_axis
 
 
 class Schedule(NamedTuple):
-    """How long, and how started.
+    """How long, in sweeps, and how started.
 
-    Attributes
-    ----------
-    burn, keep : int
-        Sweeps.
-    starts : int
-        Random starts; after `start_sweeps` the one of the highest log joint density goes on.
-    start_sweeps : int
-    hold : int
-        Sweeps of every start in which the flip rate stays where it began.
-    dispersion : float
-        The start of -logit(flip rate).
+    Of random starts that with the highest log joint density goes on after `start_sweeps`. In the
+    first `hold` sweeps of each the flip rate stays where it began, at a -logit of `dispersion`.
     """
 
     burn: int = 100

@@ -174,10 +174,7 @@ def codes_of_layers(values, density, options):
 def draw_figure(parts, path: Path) -> None:
     """Codes as pictures, the number of rows that use each below it, idle ones in grey.
 
-    Parameters
-    ----------
-    parts : dict
-        Of each title the lines (label, codes, number of rows, shape of a picture).
+    `parts` has of each title the lines (label, codes, number of rows, shape of a picture).
     """
     lines = [(title, *line) for title, some in parts.items() for line in some]
     most = max(len(codes) for _, _, codes, _, _ in lines)

@@ -72,18 +72,8 @@ ESTIMATES = (
 class Way(NamedTuple):
     """What a run does otherwise.
 
-    Attributes
-    ----------
-    density : float or None
-        Prior of every bit; None to learn one for every factor.
-    rule : str
-        How the flip rate is drawn.
-    first_bits : callable
-    from_truth : bool
-    schedule : Schedule or None
-        None is that of the command line.
-    estimate : str
-        One of `ESTIMATES`.
+    `density` is the prior of every bit, None to learn one for every factor; `rule` how the flip
+    rate is drawn; `schedule` by default that of the command line; `estimate` one of `ESTIMATES`.
     """
 
     density: float | None = None
