@@ -15,7 +15,6 @@ of which this is not known. `--join` writes a record of parts, which the same sc
 import argparse
 import ast
 import json
-import os
 import runpy
 import shlex
 import sys
@@ -36,9 +35,6 @@ def run(name: str, options: list[str]) -> None:
     if path is None:
         raise SystemExit(f"no script or record is called {name}; python benchmarks lists scripts")
     sys.argv = [str(path), *options]
-    # Processes that a script starts find the others, too.
-    known = (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, known))
     runpy.run_path(str(path), run_name="__main__")
 
 

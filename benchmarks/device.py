@@ -74,6 +74,9 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
         "--device", choices=list(PLATFORMS), help="where JAX runs; default: where JAX chooses"
     )
     options = parser.parse_args()
+    # What the script starts in processes of their own finds the repository, as this one does.
+    known = (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, known)))
     if options.device is not None:
         try:
             use(options.device)

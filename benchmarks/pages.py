@@ -32,14 +32,14 @@ FOLDERS = {
 }
 INTRODUCTION = """
 Each question below has one script in a folder of its kind, and one command: `python benchmarks
---run iasg_speed`, or `python benchmarks/speed/iasg_speed.py` where this folder is installed by `pip
-install -e .` or is in PYTHONPATH. A script holds its question, its run, its tables and its answer,
-and a new one needs no other file. A run writes a record, a JSON file in `results/` with the
-figures, the device, the versions, the commit and the date, and the page of that record. `python
-benchmarks --pages` makes all pages again, this one too. Most records are from CPUs with two cores,
-those named `h100` and `h200` from a GPU. A record is of the commit that it names, and lists the
-files of bmfjax that drew with a hash of each: `python benchmarks --stale` lists how many lines of
-these have changed since, and `python benchmarks --run RECORD` makes one again.
+--run iasg_speed`, or `python -m benchmarks.speed.iasg_speed` from the root of the repository, where
+what bmfjax needs is installed. A script holds its question, its run, its tables and its answer, and
+a new one needs no other file. A run writes a record, a JSON file in `results/` with the figures,
+the device, the versions, the commit and the date, and the page of that record. `python benchmarks
+--pages` makes all pages again, this one too. Most records are from CPUs with two cores, those named
+`h100` and `h200` from a GPU. A record is of the commit that it names, and lists the files of bmfjax
+that drew with a hash of each: `python benchmarks --stale` lists how many lines of these have
+changed since, and `python benchmarks --run RECORD` makes one again.
 """
 
 
@@ -102,9 +102,11 @@ def place_of(script: str) -> str:
 
 def command_now(command: str) -> str:
     """Write a record's command as it is typed now: scripts move between folders."""
-    return re.sub(
-        r"(?<=benchmarks/)(?:\w+/)?(\w+\.py)", lambda found: place_of(found[1]), command, count=1
-    )
+
+    def module(found) -> str:
+        return "-m benchmarks." + place_of(found[1]).removesuffix(".py").replace("/", ".")
+
+    return re.sub(r"benchmarks/(?:\w+/)?(\w+\.py)", module, command, count=1)
 
 
 def sources(page: Page, records: Records) -> str:

@@ -1,7 +1,6 @@
 """Every record has one form, and says which code it measured."""
 
 import json
-import os
 import re
 import runpy
 import sys
@@ -92,12 +91,9 @@ def test_a_record_is_as_stale_as_its_code_has_changed(monkeypatch, script, told,
 def test_scripts_run_by_name_and_records_as_they_were_made(monkeypatch, asked, run):
     began, run_path = [], runpy.run_path
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--run", *asked])
-    monkeypatch.setenv("PYTHONPATH", "elsewhere")
     monkeypatch.setattr(runpy, "run_path", lambda path, run_name: began.extend(sys.argv))
     run_path(str(BENCHMARKS), run_name="__main__")
     assert [Path(began[0]).name, *began[1:]] == run
-    # So that the processes of a script find the others.
-    assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(BENCHMARKS.parent), "elsewhere"]
 
 
 def test_what_no_script_or_record_is_called_is_refused(monkeypatch):

@@ -97,7 +97,7 @@ def test_a_script_refreshes_the_page_of_its_record(scripts, tmp_path, monkeypatc
     write_record("iasg_memory", {"rank": 3, "batch": 7, "rows": rows}, tmp_path)
     page = (tmp_path / "iasg_memory.md").read_text()
     assert "| 6,000 | 12.3 | 4.5 |" in page
-    assert "`python benchmarks/scale/iasg_memory.py`" in page
+    assert "`python -m benchmarks.scale.iasg_memory`" in page
     assert sorted(p.name for p in tmp_path.iterdir()) == ["iasg_memory.json", "iasg_memory.md"]
     code = json.loads((tmp_path / "iasg_memory.json").read_text())["code"]
     assert code == {file: hashed(file) for file in files_of("iasg_memory")} and code

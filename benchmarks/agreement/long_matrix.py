@@ -7,7 +7,7 @@ times over), whose product becomes a probability by logistic regression on its l
 of the seen entries is hidden from it too, and calibrates it. Last, the share of ones of every
 column.
 
-    python benchmarks/agreement/long_matrix.py advertisement.npz --rank 10
+    python -m benchmarks.agreement.long_matrix advertisement.npz --rank 10
 """
 
 import time

@@ -9,7 +9,7 @@ The images come from a folder with the publisher's file ``t10k-images-idx3-ubyte
 ``.gz``), or from scikit-learn's cache of openml's ``mnist_784``, which is fetched if it is not
 there.
 
-    python benchmarks/agreement/mnist.py --folder FOLDER
+    python -m benchmarks.agreement.mnist --folder FOLDER
 """
 
 import gzip

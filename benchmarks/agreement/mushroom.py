@@ -6,7 +6,7 @@ the other. A solution from which both priors end at the same log joint would sho
 and priors do not. Beside them the product of a nonnegative factorisation (scikit-learn), cut at the
 threshold that leaves the fewest entries wrong: it adds where the Boolean product does not.
 
-    python benchmarks/agreement/mushroom.py mushroom.npz
+    python -m benchmarks.agreement.mushroom mushroom.npz
 """
 
 import time

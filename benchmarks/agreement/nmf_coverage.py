@@ -6,7 +6,7 @@ Figures of each row are means over the repetitions and their quartiles. The pape
 its noise: .001 gives the angles of its tables 3 and 7 (the log likelihoods of table 1 are in units
 of the noise and say nothing of it).
 
-    python benchmarks/agreement/nmf_coverage.py [--quick] [--only SET ...] [--rows ROW ...]
+    python -m benchmarks.agreement.nmf_coverage [--quick] [--only SET ...] [--rows ROW ...]
 """
 
 import os

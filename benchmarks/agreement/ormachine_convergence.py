@@ -5,7 +5,7 @@ effective draws of the log joint, the dispersion, and up to 500 entries of the p
 posterior mean is in [0.05, 0.95]; entries that hardly ever change are counted apart. Where chains
 disagree the record holds the modes and their weights. One record a case.
 
-    python benchmarks/agreement/ormachine_convergence.py [--only zoo,8] [--files FOLDER]
+    python -m benchmarks.agreement.ormachine_convergence [--only zoo,8] [--files FOLDER]
 
 `FOLDER` holds matrices that are not shipped, each an .npz with `shape` and `bits` (of every row,
 little end first), or `indptr` and `indices` of its ones: see `FILES`.

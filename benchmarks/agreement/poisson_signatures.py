@@ -7,9 +7,9 @@ proportions Dirichlet(1), counts Poisson. The number of signatures is searched f
 record holds of other numbers and seeds stays in it. With ``--sweep`` it measures instead
 how long a sweep of one chain takes, with a million counts that are not zero.
 
-    python benchmarks/agreement/poisson_signatures.py
-    python benchmarks/agreement/poisson_signatures.py --ranks 20 --seeds 0 1
-    python benchmarks/agreement/poisson_signatures.py --sweep
+    python -m benchmarks.agreement.poisson_signatures
+    python -m benchmarks.agreement.poisson_signatures --ranks 20 --seeds 0 1
+    python -m benchmarks.agreement.poisson_signatures --sweep
 """
 
 import json

@@ -13,7 +13,7 @@ they are. For each kernel
 * `silent`: whether means are off by more than 0.2 or standard deviations by more than 20 %, and
   nothing was said.
 
-    python benchmarks/calibration/numpyro_kernels.py
+    python -m benchmarks.calibration.numpyro_kernels
 
 The record is written after every model, and says of which commit its rows are. `--resume` goes on
 with the models that it lacks, and `--only` makes the rows of some anew.

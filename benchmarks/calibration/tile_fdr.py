@@ -5,8 +5,8 @@ is fitted with more factors than there are tiles, and `Fit.tiles` keeps some. A 
 if no planted one is it, by the rule of `Fit.tiles` itself: a Jaccard index of at least one half,
 one to one. Beside it stands what the density bound of Hess, Piatkowski and Morik (2018) keeps.
 
-    python benchmarks/calibration/tile_fdr.py
-    python benchmarks/calibration/tile_fdr.py --model relaxed --runs 40
+    python -m benchmarks.calibration.tile_fdr
+    python -m benchmarks.calibration.tile_fdr --model relaxed --runs 40
 """
 
 import itertools

@@ -8,8 +8,8 @@ it is as long on a busy machine. Told are how alike each feature is in all chain
 shared one start, in which case agreement is no evidence, and what the verdict says. Each fit is
 stored in the folder of `--work`, and is not made again.
 
-    python benchmarks/calibration/verdict_goals.py --work FOLDER
-    python benchmarks/calibration/verdict_goals.py --work FOLDER --sets zoo --seeds 0
+    python -m benchmarks.calibration.verdict_goals --work FOLDER
+    python -m benchmarks.calibration.verdict_goals --work FOLDER --sets zoo --seeds 0
 """
 
 import itertools

@@ -29,8 +29,8 @@ of a case are stored in the folder of `--work`, and are not made again; what the
 follows from them by the rule of the program that makes the record. `--judge` looks at all stored
 fits anew, for a rule of other figures, and fits nothing.
 
-    python benchmarks/calibration/verdict_trial.py --data FOLDER --work FOLDER
-    python benchmarks/calibration/verdict_trial.py --data FOLDER --work FOLDER --judge
+    python -m benchmarks.calibration.verdict_trial --data FOLDER --work FOLDER
+    python -m benchmarks.calibration.verdict_trial --data FOLDER --work FOLDER --judge
 """
 
 import itertools

@@ -17,7 +17,7 @@ The authors' program (github.com/TammoR/LogicalFactorisationMachines) is in no p
 300 sweeps at most before draws are kept and 100 kept; `--python` is an interpreter that has numba.
 Then `sweeps` compares the time of a sweep too.
 
-    python benchmarks/papers/boolean_peers.py --movielens ml-100k --program lom --python PYTHON
+    python -m benchmarks.papers.boolean_peers --movielens ml-100k --program lom --python PYTHON
 """
 
 import functools

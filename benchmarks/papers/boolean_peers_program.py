@@ -3,7 +3,7 @@
 The program (github.com/TammoR/LogicalFactorisationMachines) is not ours and not a package: its
 folder `lom` lies in the folder that is given. It wants numba, and nothing of ours.
 
-    python benchmarks/papers/boolean_peers_program.py FOLDER GIVEN.npz MADE.npz
+    python -m benchmarks.papers.boolean_peers_program FOLDER GIVEN.npz MADE.npz
 """
 
 import contextlib

@@ -20,7 +20,7 @@ from the best.
 The zoo and the house votes are shipped; the other matrices are read from files of their names in a
 folder that is given, in any depth. Cells without a file are named and left out.
 
-    python benchmarks/papers/optimisers.py --data FOLDER
+    python -m benchmarks.papers.optimisers --data FOLDER
 """
 
 import os

@@ -777,7 +777,7 @@ def text_of(records: dict) -> str:
         "# From the papers",
         "Here are the tables, figures and questions of the five sources that this library began\n"
         "from, what they published, and what came of it here. The command\n"
-        "`python benchmarks/papers/papers.py` makes this page: what is here is looked up in the\n"
+        "`python -m benchmarks.papers.papers` makes this page: what is here is looked up in the\n"
         "records, and in those that repeat a paper's sampler what it published.\n"
         f'"{ABSENT}" means that there is no record yet, or no picture.',
         f"The {len(PARTS)} parts are: {_counted(states)}. Better is a part that is nowhere behind\n"
@@ -796,7 +796,7 @@ def text_of(records: dict) -> str:
 ANSWER = """
 The page "From the papers" has what the five sources published, and what came of it here.
 
-`python benchmarks/papers/papers.py` makes it from the records.
+`python -m benchmarks.papers.papers` makes it from the records.
 """
 
 

@@ -8,7 +8,7 @@ the entries is hidden. Each model is fitted at rank 8 for the same time;
 `predictions`, `factors` and `number` are the three parts of the verdict, and the log score is that
 of the hidden entries.
 
-    python benchmarks/papers/rukat_data.py --data FOLDER
+    python -m benchmarks.papers.rukat_data --data FOLDER
 """
 
 import time

@@ -16,10 +16,10 @@ gradients, and histograms of all marginals (section 3.3.4). Errors count entries
 product of thresholded posterior means that differ from the noise-free matrix, with the thresholds
 of algorithm 4.1 chosen against that truth, as in the thesis.
 
-    python benchmarks/papers/thesis.py --work FOLDER                  # everything: about 12 hours
-    python benchmarks/papers/thesis.py --work FOLDER --draws 60000    # some of its runs
-    python benchmarks/papers/thesis.py --work FOLDER --seeds 0 1 2    # three matrices a row
-    python benchmarks/papers/thesis.py --work FOLDER --list           # which are there, or done
+    python -m benchmarks.papers.thesis --work FOLDER                  # everything: about 12 hours
+    python -m benchmarks.papers.thesis --work FOLDER --draws 60000    # some of its runs
+    python -m benchmarks.papers.thesis --work FOLDER --seeds 0 1 2    # three matrices a row
+    python -m benchmarks.papers.thesis --work FOLDER --list           # which are there, or done
 
 A run that FOLDER holds is not run again, and one that was cut off goes on from its last
 checkpoint. The records thesis_tables (tables 4.1 and 4.2) and thesis_runs (all else) show the runs

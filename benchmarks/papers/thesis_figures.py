@@ -2,8 +2,8 @@
 
 Figures 4.1 to 4.12 of Gonsior 2019, from the runs that `thesis.py` made.
 
-    python benchmarks/papers/thesis.py --work FOLDER
-    python benchmarks/papers/thesis_figures.py --work FOLDER
+    python -m benchmarks.papers.thesis --work FOLDER
+    python -m benchmarks.papers.thesis_figures --work FOLDER
 
 Figures 4.2 and 4.3 show a model of three variables and need no runs. A figure is drawn where the
 folder holds all of its runs; of the others it says which runs are missing. The matrices are those
@@ -302,9 +302,9 @@ start have fewer wrong entries in every row, and those from the optimum of the n
   draws from the optimum, at 40 of 0.078, and at the right rank of 0.012: a rank that does not fit
   shows, as in the thesis.
 
-`python benchmarks/papers/thesis_figures.py --work FOLDER`: [tables and
+`python -m benchmarks.papers.thesis_figures --work FOLDER`: [tables and
 figures](results/thesis_runs.md), [record](results/thesis_runs.json). `python
-benchmarks/papers/thesis.py --work FOLDER`: [the other runs of table
+-m benchmarks.papers.thesis --work FOLDER`: [the other runs of table
 3.2](results/thesis_runs_table_3_2.json).
 """
 

@@ -15,8 +15,8 @@ ceilings: who knows all of the truth, and who knows columns and bias but infers 
 the first repeats also a twentieth of the synthetic entries is hidden, and the probabilities of what
 was hidden are scored.
 
-    python benchmarks/prediction/logistic_recall.py synthetic
-    python benchmarks/prediction/logistic_recall.py retail --file PATH
+    python -m benchmarks.prediction.logistic_recall synthetic
+    python -m benchmarks.prediction.logistic_recall retail --file PATH
 """
 
 import functools

@@ -9,7 +9,7 @@ archive unpacks to (https://grouplens.org/datasets/movielens/), with `u.data` (1
 `ratings.dat` (1M), or one with `ml-1m.npz`, whose arrays `user`, `item` and `rating` count from 0;
 the licence forbids to hand it on, hence none is here.
 
-    python benchmarks/prediction/movielens.py ml-100k
+    python -m benchmarks.prediction.movielens ml-100k
 """
 
 import functools

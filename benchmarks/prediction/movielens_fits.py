@@ -4,7 +4,7 @@ The protocol, the splits and the published figures are those of `movielens.py`. 
 defaults of `bmfjax.fit`, but for its rank and the processor seconds that it may take. With
 ``--resume`` what the record holds is not found again, and stays.
 
-    python benchmarks/prediction/movielens_fits.py ml-1m --percent 1 20 95
+    python -m benchmarks.prediction.movielens_fits ml-1m --percent 1 20 95
 """
 
 import json

@@ -12,9 +12,9 @@ other have at most 32 states a line, and their posterior is exact; no method tha
 factor matrix has a lower expected error. Where do chains that start at the truth end? And what
 does each part of the run change? `WAYS` alters the parts, on the same matrices.
 
-    python benchmarks/prediction/ormachine_completion.py
-    python benchmarks/prediction/ormachine_completion.py --compare
-    python benchmarks/prediction/ormachine_completion.py --fit 0 1
+    python -m benchmarks.prediction.ormachine_completion
+    python -m benchmarks.prediction.ormachine_completion --compare
+    python -m benchmarks.prediction.ormachine_completion --fit 0 1
 """
 
 import functools

@@ -7,8 +7,8 @@ from a truncated singular value decomposition and a nonnegative factorisation of
 beside the largest class. The factors are learned from all rows, without labels, whatever the
 method. Also the information that each factor, present or absent, holds on the label.
 
-    python benchmarks/prediction/ormachine_labels.py
-    python benchmarks/prediction/ormachine_labels.py --files pathways.npz cells.npz
+    python -m benchmarks.prediction.ormachine_labels
+    python -m benchmarks.prediction.ormachine_labels --files pathways.npz cells.npz
 """
 
 import time

@@ -6,7 +6,7 @@ the page are from: the 21 breast cancers of Nik-Zainal et al. 2012 (`Samples.txt
 SigProfilerAssignment, transposed), and the 300 most frequent words of 395 news items (the
 `reuters.ldac` of the package lda).
 
-    python benchmarks/prediction/overdispersion.py breast.csv words.csv
+    python -m benchmarks.prediction.overdispersion breast.csv words.csv
 """
 
 import time

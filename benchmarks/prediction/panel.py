@@ -19,10 +19,10 @@ The sets are not part of bmfjax: `panel_data.py` has their files. Those that are
 out.
 
     pip install -e .[peers]
-    python benchmarks/prediction/panel.py --data FOLDER
-    python benchmarks/prediction/panel.py --data FOLDER --max-cpu 45 --most-cpu 300
-    python benchmarks/prediction/panel.py --data FOLDER --sets zoo --models "latent classes" nmf
-    python benchmarks/prediction/panel.py --data FOLDER --join ELSEWHERE/*.json
+    python -m benchmarks.prediction.panel --data FOLDER
+    python -m benchmarks.prediction.panel --data FOLDER --max-cpu 45 --most-cpu 300
+    python -m benchmarks.prediction.panel --data FOLDER --sets zoo --models "latent classes" nmf
+    python -m benchmarks.prediction.panel --data FOLDER --join ELSEWHERE/*.json
 
 `--join` takes cells of runs elsewhere into the record. A cell says which processor it is of, and
 seconds of two processors are not compared.

@@ -1,6 +1,6 @@
 """The page of the panel: what each model predicts, at what cost, and whether its word is true.
 
-`python benchmarks/prediction/panel_page.py` also writes `docs/panel.md`, and the table in
+`python -m benchmarks.prediction.panel_page` also writes `docs/panel.md`, and the table in
 `docs/models.md`.
 """
 
@@ -537,7 +537,7 @@ def page_of(sets: dict) -> str:
         f"{sum(n in sets for n in SETS)} real matrices of ones and zeros was hidden, and a part of "
         f"{sum(n in sets for n in RATED)} sets of ratings. A model gives each hidden entry a "
         "probability, or an interval; what was not reached is told below. "
-        "`python benchmarks/prediction/panel_page.py` makes this page "
+        "`python -m benchmarks.prediction.panel_page` makes this page "
         "of {download}`the record <../benchmarks/results/panel.json>`; [the "
         "tables](benchmarks.md) say how it was made.",
         "![Mean gain over latent classes against processor seconds, a point for each "

@@ -14,7 +14,7 @@ method adds to its data and packages. A peer that is not installed is in the rec
 reason. Each record is written again after each method: a run that is cut off leaves what it has.
 
     pip install -e .[peers]
-    python benchmarks/prediction/peers.py --movielens ml-100k [--parts binary ratings]
+    python -m benchmarks.prediction.peers --movielens ml-100k [--parts binary ratings]
 """
 
 import importlib

@@ -8,13 +8,13 @@ is cut into five at random. Published beside: mean squared errors of the same fi
 from Brouwer's comparison of priors (github.com/ThomasBrouwer/BMF_Priors). Of MovieLens 1M, whose
 folder has `ratings.dat`, a random tenth is held out.
 
-    python benchmarks/prediction/pmf_movielens.py --folder ml-100k
+    python -m benchmarks.prediction.pmf_movielens --folder ml-100k
 
 With ``--attributes`` the prior means of the factors depend on which cells were rated and, where the
 folder has `u.user` and `u.item`, on age, gender and occupation of users and on year and genres of
 films. Beside the error stands how many held-out stars lie in their 90 % intervals.
 
-    python benchmarks/prediction/pmf_movielens.py --folder ml-100k --attributes --ranks 10
+    python -m benchmarks.prediction.pmf_movielens --folder ml-100k --attributes --ranks 10
 """
 
 import tarfile

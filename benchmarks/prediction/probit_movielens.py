@@ -3,7 +3,7 @@
 The protocol, splits and published figures are those of `movielens.py` beside; here the factors are
 real numbers with Normal-Wishart priors, and rows and columns have effects.
 
-    python benchmarks/prediction/probit_movielens.py --folder ml-100k
+    python -m benchmarks.prediction.probit_movielens --folder ml-100k
 """
 
 import time

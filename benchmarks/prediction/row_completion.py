@@ -19,7 +19,7 @@ The rank and the scale of the prior are those with the highest log probability o
 Fits are variational, or by the exact sampler; their draws are one mixture. The record is written
 after every data set.
 
-    python benchmarks/prediction/row_completion.py --folder FOLDER
+    python -m benchmarks.prediction.row_completion --folder FOLDER
 """
 
 import time

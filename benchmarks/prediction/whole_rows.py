@@ -13,11 +13,11 @@ A fit is a part of the record: what this holds already is not fitted again. Fits
 side, each in a file of its own name, and joined; then the mixture of the draws of all fits of a set
 and rank is told, too.
 
-    python benchmarks/prediction/whole_rows.py --folder FOLDER
-    python benchmarks/prediction/whole_rows.py --folder FOLDER --sets nltcs --ranks 8
-    python benchmarks/prediction/whole_rows.py --folder FOLDER --sets nltcs --seeds 1 \\
+    python -m benchmarks.prediction.whole_rows --folder FOLDER
+    python -m benchmarks.prediction.whole_rows --folder FOLDER --sets nltcs --ranks 8
+    python -m benchmarks.prediction.whole_rows --folder FOLDER --sets nltcs --seeds 1 \\
         --part nltcs-10-1
-    python benchmarks/prediction/whole_rows.py --join results/nltcs-*.json
+    python -m benchmarks.prediction.whole_rows --join results/nltcs-*.json
 """
 
 import itertools

@@ -6,8 +6,8 @@ Independent runs of sequential Monte Carlo (`bmfjax.fit(..., sampler="smc")`) on
 at every rank; probabilities are under a uniform prior over these ranks. Ranks whose standard error
 is above the target are named.
 
-    python benchmarks/rank/evidence.py
-    python benchmarks/rank/evidence.py --data house-votes --ranks 1 2 3 4
+    python -m benchmarks.rank.evidence
+    python -m benchmarks.rank.evidence --data house-votes --ranks 1 2 3 4
 """
 
 import time

@@ -21,10 +21,10 @@ What a record holds already is not fitted again. Parts of the record may be made
 in a file of its own name, and joined. A matrix that several parts fitted is told by all fits; that
 a seed made the same matrix in all of them is held by a checksum.
 
-    python benchmarks/rank/planted_features.py
-    python benchmarks/rank/planted_features.py --kinds effects --runs 4
-    python benchmarks/rank/planted_features.py --kinds tiles --first 10 --runs 10 --part tiles-10
-    python benchmarks/rank/planted_features.py --join results/tiles-*.json
+    python -m benchmarks.rank.planted_features
+    python -m benchmarks.rank.planted_features --kinds effects --runs 4
+    python -m benchmarks.rank.planted_features --kinds tiles --first 10 --runs 10 --part tiles-10
+    python -m benchmarks.rank.planted_features --join results/tiles-*.json
 """
 
 import itertools

@@ -23,7 +23,7 @@
   and events. Used factors count in both: at a given rank some of the particles may leave a
   factor empty.
 
-    python benchmarks/rank/rank_recovery.py [--only shipped grid tiles real prior evidence]
+    python -m benchmarks.rank.rank_recovery [--only shipped grid tiles real prior evidence]
         [--files FOLDER]
 """
 

@@ -5,7 +5,7 @@ flipped one at a time: every bit of the first and last 2,000 bytes (``--edge``),
 others at random. Each time the fit or the checkpoint is read. Right is the same content, the state
 before, or one sentence (`InputError`); wrong is any other error, and other content.
 
-    python benchmarks/scale/flipped_bits.py [--share 0.1]
+    python -m benchmarks.scale.flipped_bits [--share 0.1]
 """
 
 import collections

@@ -5,7 +5,7 @@ has been killed so often; a run that ends before goes on in another folder. Afte
 checkpoint is read: how many steps it holds, how old it was, whether a file was damaged. At the end
 the draws are compared with those of a run that nobody killed.
 
-    python benchmarks/scale/kills.py [--kills 20]
+    python -m benchmarks.scale.kills [--kills 20]
 """
 
 import json

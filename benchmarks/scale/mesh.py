@@ -7,11 +7,11 @@ accelerators they are the first of those that JAX finds. Each way to run has a p
 and they take turns: medians over the rounds. Without a mesh the chain runs on whatever cores the
 system gives it, and pinned to one of them.
 
-    python benchmarks/scale/mesh.py [--rows 100000] [--columns 1000] [--rank 10] [--devices 2]
-    python benchmarks/scale/mesh.py --model pmf --rows 10000 --columns 5000 --rank 32
-    python benchmarks/scale/mesh.py --model relaxed --rows 4096 --columns 512 --rank 30
-    python benchmarks/scale/mesh.py --model iasg --rows 20000 --columns 2000
-    python benchmarks/scale/mesh.py --model logistic --rows 20000 --columns 2000 --sweeps 40
+    python -m benchmarks.scale.mesh [--rows 100000] [--columns 1000] [--rank 10] [--devices 2]
+    python -m benchmarks.scale.mesh --model pmf --rows 10000 --columns 5000 --rank 32
+    python -m benchmarks.scale.mesh --model relaxed --rows 4096 --columns 512 --rank 30
+    python -m benchmarks.scale.mesh --model iasg --rows 20000 --columns 2000
+    python -m benchmarks.scale.mesh --model logistic --rows 20000 --columns 2000 --sweeps 40
 """
 
 import hashlib

@@ -6,8 +6,8 @@ size runs in a process of its own: seconds of making the matrix, of the starts, 
 sweep of all chains, and of what follows the draws; the peak of the resident memory; and the share
 of entries that the factors found get wrong, against the product without noise.
 
-    python benchmarks/scale/scale.py
-    python benchmarks/scale/scale.py --only 100,000x2,000
+    python -m benchmarks.scale.scale
+    python -m benchmarks.scale.scale --only 100,000x2,000
 """
 
 import json

@@ -7,8 +7,8 @@ all bits in C (`bit_sweep.c`, compiled for this processor): without the densitie
 the log joint density, which a sweep has, too. The limits are measured by two loops of that file:
 reading words that do not fit into the caches, and counting bits of words that do.
 
-    python benchmarks/scale/scaling.py
-    python benchmarks/scale/scaling.py --only 10000x1000x10
+    python -m benchmarks.scale.scaling
+    python -m benchmarks.scale.scaling --only 10000x1000x10
 """
 
 import ctypes

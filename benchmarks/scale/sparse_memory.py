@@ -7,8 +7,8 @@ less what the process had when everything was imported, processor seconds of a s
 and seconds of what follows the draws. The draws are from the same keys, and their log joint
 densities are compared. The largest matrix is run sparse only.
 
-    python benchmarks/scale/sparse_memory.py
-    python benchmarks/scale/sparse_memory.py --only 20,000x5,000
+    python -m benchmarks.scale.sparse_memory
+    python -m benchmarks.scale.sparse_memory --only 20,000x5,000
 """
 
 import itertools

@@ -27,6 +27,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2]))  # so that it runs as a file
+
 from benchmarks.device import COMMIT, command_line, some
 from benchmarks.form import Records, named, notes, number, page, shown, table
 from benchmarks.record import write_record

@@ -7,8 +7,8 @@ fits it with its defaults, as a user would, in a process of its own: `bmfjax fit
 what it wrote, and the share of entries that the factors found get wrong, against the product
 without noise.
 
-    python benchmarks/speed/end_to_end.py
-    python benchmarks/speed/end_to_end.py --only npz
+    python -m benchmarks.speed.end_to_end
+    python -m benchmarks.speed.end_to_end --only npz
 """
 
 import json

@@ -5,8 +5,8 @@ features found, one pair of chains as fits run them. Told are the processor mill
 of one chain, the median and the least of rounds; the processor seconds of the first sweep, which
 compiles; and the peak of the resident memory. Every size runs in a process of its own, on one core.
 
-    python benchmarks/speed/features_speed.py
-    python benchmarks/speed/features_speed.py --only 1000x200x16
+    python -m benchmarks.speed.features_speed
+    python -m benchmarks.speed.features_speed --only 1000x200x16
 """
 
 import json

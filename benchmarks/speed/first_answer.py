@@ -15,13 +15,13 @@ The cache is empty the first time ("cold") and holds the programs of that run th
 ("warm"). On a machine that others use, too, the CPU seconds are those to compare. Ratings are
 fitted with more and more steps of one chain until the error of those held out is at most 0.909.
 
-    python benchmarks/speed/first_answer.py --movielens ml-100k --data data
-    python benchmarks/speed/first_answer.py --only zoo 700 --max-time 150 --append
+    python -m benchmarks.speed.first_answer --movielens ml-100k --data data
+    python -m benchmarks.speed.first_answer --only zoo 700 --max-time 150 --append
 
 With `--limit 20` each case is instead `bmfjax fit --max-time 20` with an empty cache, the whole
 command, `--tries` times: how long it took, and whether there was a result.
 
-    python benchmarks/speed/first_answer.py --limit 20 --only house-votes 700 20 4,000
+    python -m benchmarks.speed.first_answer --limit 20 --only house-votes 700 20 4,000
 """
 
 import compileall

@@ -7,7 +7,7 @@ entries: effective draws, and how far means and standard deviations of the two a
 Monte Carlo variance of both subtracted, as in `bias_table.py`. The samplers take turns, a stretch
 of draws each; a cost is the median over the stretches, in processor time.
 
-    python benchmarks/speed/minibatch_sizes.py [--sizes 512 1024 2048 4096 8192]
+    python -m benchmarks.speed.minibatch_sizes [--sizes 512 1024 2048 4096 8192]
 """
 
 import statistics

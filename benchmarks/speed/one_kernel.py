@@ -7,7 +7,7 @@ fits, and the seconds of compiling the three programs of Boolean starts by optio
 
 It needs an NVIDIA GPU. Parts are written as they end.
 
-    python benchmarks/speed/one_kernel.py --device gpu
+    python -m benchmarks.speed.one_kernel --device gpu
 """
 
 import dataclasses

@@ -7,9 +7,9 @@ without effects, on the same entries, each in a process of its own on as many co
 processor time: on a machine that others use, too, the latter is the one to compare. SMURFF (a C++
 program, https://github.com/ExaScience/smurff) is not needed by the library: pip install smurff.
 
-    python benchmarks/speed/pmf_speed.py
-    python benchmarks/speed/pmf_speed.py --threads 2            # both; a record of its own
-    python benchmarks/speed/pmf_speed.py --threads 2 --divided  # as XLA compiles by default
+    python -m benchmarks.speed.pmf_speed
+    python -m benchmarks.speed.pmf_speed --threads 2            # both; a record of its own
+    python -m benchmarks.speed.pmf_speed --threads 2 --divided  # as XLA compiles by default
 
 Our sweep is compiled as `bmfjax.fit` compiles chains (`bmfjax.kernels.numerics.compiling`): XLA
 does not divide loops among threads, which costs more where blocks are small. `--divided` lets it.
