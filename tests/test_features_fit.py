@@ -56,7 +56,7 @@ def named(values):
 
 @pytest.fixture(scope="module")
 def fitted(planted):
-    return bmfjax.fit(named(planted[0]), "auto", model="features", max_rank=4, seed=1, **QUICK)
+    return bmfjax.fit(named(planted[0]), "auto", model="features", max_rank=4, seed=2, **QUICK)
 
 
 def test_planted_features_are_found(planted, fitted):
