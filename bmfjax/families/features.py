@@ -367,7 +367,9 @@ class Features(Family):
         return Ordered(drawn, agreements(*(drawn[n].mean(1) for n in FACTORS)))
 
     def empty(self, problem, found, seen):
-        return _used(found.sites).mean((0, 1)) < 0.5
+        # As the fit rounds them: one that is there in most draws, with other rows in each, is empty.
+        own = features.features_of(*(found.sites[n] for n in FACTORS))
+        return ~((own.members >= 0.5).any(0) & (own.concerned >= 0.5).any(0))
 
     def origin(self, problem, chains, run, found=None):
         number = run.num_starts
