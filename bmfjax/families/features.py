@@ -367,7 +367,7 @@ class Features(Family):
         return Ordered(drawn, agreements(*(drawn[n].mean(1) for n in FACTORS)))
 
     def empty(self, problem, found, seen):
-        # As the fit rounds them: one that is there in most draws, with other rows in each, is empty.
+        # As the fit rounds them: what most draws have, with other rows in each, is empty.
         own = features.features_of(*(found.sites[n] for n in FACTORS))
         return ~((own.members >= 0.5).any(0) & (own.concerned >= 0.5).any(0))
 
