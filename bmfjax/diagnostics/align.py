@@ -378,8 +378,9 @@ def agreements(usage_means, basis_means) -> np.ndarray:
     chains = len(usage_means)
     kept, most = math.ceil(round(MOST * chains, 6)), of_all.copy()
     if 1 < kept < chains:
-        likeness = -np.sort(-alike_most(usage_means, basis_means), 0)
-        most = np.maximum(likeness[kept - 1], of_all)
+        likeness = alike_most(usage_means, basis_means)
+        likeness = np.take_along_axis(likeness, _most(usage_means, basis_means, kept), 0)
+        most = np.maximum(likeness.min(0), of_all)
     return np.stack([of_all, most])
 
 
@@ -400,9 +401,15 @@ def most_alike(usage_means, basis_means) -> list[np.ndarray]:
     kept = math.ceil(round(MOST * chains, 6))
     if not 1 < kept < chains:
         return [means.mean(0) for means in both]
-    each = np.array([_alike(usage_means, basis_means, [c]) for c in range(chains)])
-    chosen = np.sort(np.argsort(-each, 0, kind="stable")[:kept], 0)
+    chosen = _most(*both, kept)
     return [np.take_along_axis(means, chosen[:, None], 0).mean(0) for means in both]
+
+
+def _most(usage_means, basis_means, kept: int) -> np.ndarray:
+    """Return the chains in which each factor is most like that of all others, (kept, rank)."""
+    every = range(len(usage_means))
+    each = np.array([_alike(usage_means, basis_means, [c]) for c in every])
+    return np.sort(np.argsort(-each, 0, kind="stable")[:kept], 0)
 
 
 def _alike(usage_means, basis_means, group) -> np.ndarray:

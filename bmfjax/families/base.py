@@ -721,12 +721,10 @@ class Family:
 
     def searches(self, problem: Problem, run: ChainRun, found: Ordered | None) -> dict:
         """Return what independent searches say of the factors, where each kept its own end."""
-        if run.searched is None:
+        if run.searched is None or run.searched.number == 1:
             return {}
-        means, boolean = (
-            None if found is None else found.means,
-            Fit._of_model(problem.model.name)._is_boolean,
-        )
+        means = None if found is None else found.means
+        boolean = Fit._of_model(problem.model.name)._is_boolean
         return {"searches": searches_of(run.searched, means, problem.chain_numbers, boolean)}
 
     def at_the_end(self, problem: Problem, chains: Chains, run: ChainRun) -> dict:
@@ -1020,6 +1018,9 @@ def make_fit(
         timed_out=run.timed_out,
         seconds=run.seconds,
     )
+    searched = run.searched
+    if searched is not None and problem.chain_numbers is not None:
+        searched = searched.of_chains([number - 1 for number in problem.chain_numbers])
     fit = kind(
         data=problem.data,
         model=problem.model.name,
@@ -1034,7 +1035,7 @@ def make_fit(
         binary=binary,
         versions=versions_in_use(),
         anchors=problem.anchors,
-        searched=run.searched,
+        searched=searched,
         **own,
     )
     judged = judge(fit)

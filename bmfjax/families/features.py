@@ -67,6 +67,9 @@ from bmfjax.specs.base import AUTO, digest, settings_text
 #: Steps after the start before draws are kept of a run that finds its own warm-up; power of the
 #: likelihood at the first annealed step.
 WARMUP, LOWEST = 50, 0.3
+#: Births and deaths of a sweep, the least and the most, and the entries that all look at: chains
+#: of small matrices go from mode to mode by them.
+REBIRTHS, REBORN = (1, 20), 40_000
 #: Beta prior of the share of the features that are there.
 PRESENCE = (1.0, 1.0)
 #: Share of the draws that have a feature of the result.
@@ -306,7 +309,9 @@ class Features(Family):
 
     def plan(self, problem: Problem) -> Plan:
         _check_known(problem)
-        options, free = {"lowest": LOWEST} | dict(problem.options), problem.init is None
+        few = int(np.clip(REBORN // (problem.data.num_rows * problem.data.num_columns), *REBIRTHS))
+        options, free = {"lowest": LOWEST, "rebirths": few}, problem.init is None
+        options |= dict(problem.options)
         rounds, sweeps = _rounds(problem) if free else (0, 0)
         warmup = problem.warmup(feature_start.steps_of(rounds, sweeps) + WARMUP)
         options = annealed_options(problem, options, free, warmup)
@@ -331,7 +336,7 @@ class Features(Family):
             start = problem.every_chain(jax.device_get(start))
         algorithm = problem.kernel.make(
             density, problem.data.shape,
-            rebirths=options.get("rebirths", problem.sampler.rebirths), known=_num_known(problem),
+            rebirths=options["rebirths"], known=_num_known(problem),
         )  # fmt: skip
         search = feature_start.Search(*_rounds(problem), options["num_anneal"], options["lowest"])
         # The rest of the warm-up is each chain's own.
@@ -438,7 +443,9 @@ def _without_unknown(snapshot, number: int):
 
 def _rounds(problem: Problem) -> tuple[int, int]:
     """Return how many annealed rounds there are before chains start, and the sweeps of each."""
-    return feature_start.planned(*_size(problem))
+    rounds, sweeps = feature_start.planned(*_size(problem))
+    # Where all features are known none begins anew.
+    return (rounds, sweeps) if _num_known(problem) < int(problem.rank) else (1, sweeps)
 
 
 def _size(problem: Problem) -> tuple[int, int, int]:

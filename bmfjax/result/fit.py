@@ -440,7 +440,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     @property
     def _searches(self) -> Searches | None:
         """What independent searches say of the factors, where each kept its own end."""
-        if self.searched is None:
+        if self.searched is None or self.searched.number == 1:
             return None
         means = [np.asarray(draws.mean(1)) for draws in (self.usage_draws, self.basis_draws)]
         return searches_of(self.searched, means, boolean=self._is_boolean)

@@ -158,7 +158,11 @@ class Gibbs(Sampler):
         kind='int or "auto"',
     )
     rebirths: int = parameter(
-        1, 'of "features", features that are born again, or die, in every sweep', a_whole(0)
+        AUTO,
+        'of "features", features that are born again, or die, in every sweep: more of small '
+        "matrices",
+        a_whole(0),
+        kind='int or "auto"',
     )
     solutions: Any = parameter(
         None,

@@ -38,7 +38,7 @@ class Factors(Part):
         Those of `holding`, and of `alone`, that not all chains found.
     alone : tuple of str
         Names of those on which chains agree, and that fewer than half of the independent
-        searches found, before chains took over what another one had found.
+        searches, or than two, found, before chains took over what another one had found.
     counts : bool
         Whether the status of the fit depends on them. That of matrix factorisations does not: data
         determine the product of their factors alone.

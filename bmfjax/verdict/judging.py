@@ -467,7 +467,7 @@ def found_factors(agreeing, empty, chains, searches: Searches | None = None) -> 
 
     `agreeing` and `empty` are those of `of_chains`. Empty factors explain nothing, and whatever
     chains have there says nothing against them. A factor on which chains agree holds where half
-    of the `searches` found it, too.
+    of the `searches`, two at least, found it, too.
     """
     agreeing, of_most = np.atleast_2d(np.asarray(agreeing, float))[[0, -1]]
     counted = np.ones(len(agreeing), bool) if empty is None else ~np.asarray(empty, bool)

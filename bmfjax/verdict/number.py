@@ -59,11 +59,11 @@ def of_number(figures: Figures, remedy: str = "", allow_more: str = "") -> Numbe
 
 
 def searches_agree(figures: Figures) -> bool:
-    """Whether half of the independent searches ended with a number that the draws have.
+    """Whether half of the searches, two at least, ended with a number that the draws have.
 
     Examples
     --------
-    >>> [searches_agree(Figures(searches=4, rank_searches=n)) for n in (None, 2, 3)]
+    >>> [searches_agree(Figures(searches=4, rank_searches=n)) for n in (None, 1, 2)]
     [True, False, True]
     """
     return figures.rank_searches is None or figures.rank_searches >= needed(figures.searches)

@@ -1,5 +1,7 @@
 """Latent classes, the reference of the report: what they explain of entries hidden from them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,7 @@ def test_the_bar_stands_beside_latent_classes(classes, words, monkeypatch):
 
     class Shown(Bernoulli):
         _can_be_checked = True
+        verdict = SimpleNamespace(is_of_starts=False)
 
         @property
         def _left_out(self):

@@ -29,7 +29,7 @@ all columns of an array go on together and draws that were rejected propose agai
   with probability :math:`1 / (1 + e^{-2z})`.
 
 At least 88 % of the proposals are accepted, whatever z is. Split at t, four terms of the series
-leave out less than :math:`10^{-15}` of the sum, which no random number of 24 or 53 bits resolves.
+leave out less than :math:`10^{-26}` of the sum, which no random number of 24 or 53 bits resolves.
 
 Blocks of draws pass by one after the other where the device says so: a CPU makes random numbers
 several times as fast while they stay in its cache. Every block has a key of its own.

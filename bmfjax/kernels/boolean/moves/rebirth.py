@@ -144,7 +144,8 @@ def rebirth(
             return own.log_prior(vector, chance) - own.log_proposal(mixture, vector, chance)
 
         both = [jnp.stack(pair) for pair in zip(new, old, strict=True)]
-        log_ratio += jnp.dot(jax.vmap(over)(*both), jnp.array([1.0, -1.0]))
+        of_new, of_old = jax.vmap(over)(*both)
+        log_ratio += of_new - of_old
         log_ratio += log_chances(changed, size)[chosen] - chances[chosen]
 
         accept, probability = accepted(keys[4], log_ratio)
