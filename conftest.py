@@ -153,7 +153,7 @@ def pytest_collection_finish(session):
 
 
 #: GiB that a worker may hold before it lets go of compiled programs, and by how much more again.
-_MOST_MEMORY = {"now": 2.5, "more": 1.0}
+_MOST_MEMORY = {"now": 3.5, "more": 1.0}
 
 
 def _memory():

@@ -103,7 +103,7 @@ def test_the_tables_name_rows_columns_and_odds(fitted, tmp_path):
     pd.testing.assert_frame_equal(again.tiles(all=True), fitted.tiles(all=True))
     np.testing.assert_array_equal(again.probability(), fitted.probability())
     # What each search had found is kept, and tables have it where they have the chains.
-    assert all(map(np.array_equal, again.searched, fitted.searched))
+    assert all(map(np.array_equal, again._searched, fitted._searched))
     found = fitted.figures.factors_searches
     assert fitted.figures.searches == 2 == max(found) and len(found) == fitted.rank
     assert tuple(again._searches.found) == found and str(again.verdict) == str(fitted.verdict)

@@ -195,6 +195,13 @@ OTHERS = [
 ]
 
 
+def test_chains_whose_features_are_all_known_search_one_round():
+    data = data_of("features")
+    for number, warmup in ((2, 150), (1, 1710)):
+        known = {f"known {k}": np.full(data.num_columns, k + 0.5) for k in range(number)}
+        assert plan_of(ask(data, 2, model="features", anchors=known)).stages[0].num_warmup == warmup
+
+
 @pytest.mark.parametrize(("model", "sampler", "rank", "options", "warmup", "stages", "why"), OTHERS)
 def test_other_models_are_planned_alike(model, sampler, rank, options, warmup, stages, why):
     found = plan_of(ask(data_of(model), rank, sampler, model=model))

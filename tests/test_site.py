@@ -305,7 +305,7 @@ def test_every_page_of_the_guide_has_a_picture():
         f"{drawn.FIRST}.svg",
     }
     assert {path.name for path in drawn.FOLDER.iterdir()} == names
-    assert max(path.stat().st_size for path in drawn.FOLDER.iterdir()) < 70_000
+    assert max(path.stat().st_size for path in drawn.FOLDER.iterdir()) < 100_000
 
 
 @pytest.mark.parametrize("package", ["bmfjax", *(f"bmfjax.{name}" for name in PACKAGES)])

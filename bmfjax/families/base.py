@@ -1035,7 +1035,7 @@ def make_fit(
         binary=binary,
         versions=versions_in_use(),
         anchors=problem.anchors,
-        searched=searched,
+        _searched=searched,
         **own,
     )
     judged = judge(fit)

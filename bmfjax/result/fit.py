@@ -114,8 +114,6 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         real numbers of either sign.
     anchors : bmfjax.data.anchors.Anchors or None
         `names` and `values` of known factors, which are the first of all.
-    searched : bmfjax.infer.searched.Searched or None
-        What independent searches had found before chains took over the end of another one.
 
     Examples
     --------
@@ -156,7 +154,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
 
     anchors: Anchors | None = None
 
-    searched: Searched | None = None
+    #: What independent searches had found before chains took over the end of another one.
+    _searched: Searched | None = None
 
     #: Names of the models whose fits are of this class.
     _models: ClassVar[tuple[str, ...]] = ()
@@ -440,10 +439,10 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     @property
     def _searches(self) -> Searches | None:
         """What independent searches say of the factors, where each kept its own end."""
-        if self.searched is None or self.searched.number == 1:
+        if self._searched is None or self._searched.number == 1:
             return None
         means = [np.asarray(draws.mean(1)) for draws in (self.usage_draws, self.basis_draws)]
-        return searches_of(self.searched, means, boolean=self._is_boolean)
+        return searches_of(self._searched, means, boolean=self._is_boolean)
 
     def _judged(self, judged: Verdict) -> Fit:
         """Return the fit with another verdict, and what was computed from its draws."""

@@ -125,7 +125,7 @@ class ModesMixin:
                 if n not in OF_REPLICAS
             },
             agreement=agreeing[0],
-            searched=None if self.searched is None else self.searched.of_chains(chains),
+            _searched=None if self._searched is None else self._searched.of_chains(chains),
         )
         return found._judged_alone(
             f"One mode of {len(modes)} alone, of weight {modes[mode].weight:.2f} "

@@ -101,7 +101,7 @@ class StoredMixin:
             **means,
             **{f"{n}_binary": getattr(self.binary, n) for n in rounded},
             **({} if self.anchors is None else {"anchors": self.anchors.values}),
-            **({} if self.searched is None else self.searched.arrays(SEARCHED)),
+            **({} if self._searched is None else self._searched.arrays(SEARCHED)),
         }
 
     def _texts(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class StoredMixin:
             binary=binary,
             **cls._own_fields(arrays),
             anchors=anchors,
-            searched=Searched.of_arrays(arrays, SEARCHED),
+            _searched=Searched.of_arrays(arrays, SEARCHED),
             verdict=Verdict.of_stored(summary),
             **{n: summary[n] for n in ("model", "sampler", "settings", "versions")},
         )

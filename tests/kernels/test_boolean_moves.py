@@ -35,6 +35,7 @@ from bmfjax.kernels.boolean.moves import summed_group as groups
 from bmfjax.kernels.boolean.words import packed_data
 from bmfjax.kernels.tempering import parallel_tempering
 from tests.kernels.exactness import fast_jit
+from tests.kernels.test_precision import products_of
 
 SIZE, RANK = 4, 2
 VALUES = np.array([[1, 1, 0, 0], [1, 1, 0, 1], [0, 1, 1, 1], [0, 0, 1, 1]], float)
@@ -218,6 +219,15 @@ TERMS = {
     "collapsed proposal": (groups.Own, "log_proposal"),
     "collapsed target": (groups.Own, "log_prior"),
 }
+
+
+@pytest.mark.parametrize("move", ["collapsed", "split, merge and rebirth", "collapsed rebirth"])
+def test_the_products_of_a_move_are_full(move):
+    """A difference of two log densities by a product would be rounded on some devices."""
+    case = new_case("learned")
+    position = jax.tree.map(lambda a: a[0], position_of(case, np.zeros(1, int)))
+    f = MOVES[move](case.density)
+    assert products_of(f, random.key(0), position, case.data(), np.float32(1.0)) == []
 
 
 def optional(f, wanted, unchanged):
