@@ -106,8 +106,6 @@ def test_two_chains_of_a_family_are_those_of_one_run(model, tmp_path):
         found = fitted(model, num_chains=2, chains=[chain], checkpoint=tmp_path)
         assert found.figures.num_chains == 1 and found.settings["chains"] == [chain]
         assert "bmfjax merge" in str(found.verdict) or model == "pmf"
-        if (own := found._searches) is not None:
-            assert own.found.tolist() == list(found.figures.factors_searches)
     assert_same(bmfjax.merge(tmp_path), fitted(model, num_chains=2))
 
 
