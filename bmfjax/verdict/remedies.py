@@ -79,7 +79,7 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
     if tried.rank > 1:
         less = tried.rank - 1
         return f"fit with a smaller rank, rank={less} (--rank {less}), or use one mode alone"
-    return _more_draws(figures, chains, tried)
+    return RESUME if tried.stopped else _more_draws(figures, chains, tried)
 
 
 #: Fewer draws of a chain say little of where it would go.
