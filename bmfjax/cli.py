@@ -1161,10 +1161,14 @@ def _tell(result, output) -> None:
     table = result.summary().reset_index()
     what = result.data.name or output.name
     empty = result.figures.factors_empty or 0
-    without = f", {empty} without a tile when rounded" * (empty > 0)
+    without = f", {empty} of them empty" * (empty > 0)
     found = result.rank_probabilities is not None
     # The number that was found stands below, and beside it which factors the table has.
-    rank = "number of factors found" if found else f"rank {result.rank}{without}"
+    rank = (
+        "number of factors found"
+        if found
+        else f"rank {result.rank}" + f", {empty} empty" * (empty > 0)
+    )
     _print_table(table, f"{what}: {result.model} model, {rank}")
     if hasattr(result, "modes") and result.figures.chains_differ:
         _tell_modes(result.modes)

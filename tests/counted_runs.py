@@ -19,7 +19,7 @@ class Counted:
     num_chains, num_warmup, num_samples, num_steps = 2, 0, CHUNKS * STEPS, CHUNKS * STEPS
     earlier_steps, writes, timed_out, cramped, is_enough = 0, True, False, False, False
     stood = is_kept = False
-    compile_seconds, num_starts, searched = 0.0, 0, None
+    compile_seconds, num_starts, search_ends = 0.0, 0, None
 
     def __init__(self, between=lambda run: None):
         self.steps_done, self.seconds, self.between = 0, 0.0, between

@@ -294,7 +294,7 @@ def test_after_the_draws_memory_follows_the_kept_draws(tmp_path):
     run = SimpleNamespace(
         warmup_steps=0, num_warmup=0, planned_warmup=0, stood=False, num_draws=250,
         is_complete=True, timed_out=False, seconds=0.0, earlier_steps=0, num_starts=0,
-        searched=None,
+        search_ends=None,
         intervals=lambda: {"usage": 1},
     )  # fmt: skip
     kept, peaks = usage.words.nbytes + basis.words.nbytes, {}

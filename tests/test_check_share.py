@@ -7,7 +7,7 @@ import pytest
 
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.families import base, sampling
-from bmfjax.infer.searched import Searched
+from bmfjax.infer.search_ends import SearchEnds
 from bmfjax.kernels import Algorithm
 from bmfjax.kernels.base import State
 from bmfjax.kernels.tempering import annealed
@@ -21,7 +21,8 @@ FOUND = HeldOut(
     complete=True,
 )  # fmt: skip
 #: What two searches had found, of which the first gave up its end.
-ORIGIN = 1, Searched(np.array([1, 1]), np.eye(3, 2) > np.zeros((2, 1, 1)), np.ones((2, 4, 2), "f4"))
+ENDS = SearchEnds(np.array([1, 1]), np.eye(3, 2) > np.zeros((2, 1, 1)), np.ones((2, 4, 2), "f4"))
+ORIGIN = 1, ENDS
 
 
 class Annealed(Toy):
@@ -44,7 +45,7 @@ class Annealed(Toy):
         )
         return dataclasses.replace(
             made, algorithm=annealed(with_position, 12), trace=(*made.trace, "inverse_temperature"),
-            **({"search": search} if request.goes_on else {"num_starts": 1, "searched": ORIGIN[1]}),
+            **({"search": search} if request.goes_on else {"num_starts": 1, "search_ends": ENDS}),
         )  # fmt: skip
 
 

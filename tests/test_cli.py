@@ -324,6 +324,7 @@ def test_running_out_of_time_is_no_failure(tmp_path, capsys, monkeypatch, quick_
     assert said in capsys.readouterr().err
     assert 4 <= drawn < 20_000 and found.usage_draws.shape[1] >= min(drawn, 125)
     assert not found.figures.complete and found.figures.timed_out
+    assert found.verdict.notes[0] == f"the time was up after {drawn:,} of 20,000 draws a chain"
 
 
 def test_help_names_every_command(capsys):

@@ -103,12 +103,16 @@ def test_the_tables_name_rows_columns_and_odds(fitted, tmp_path):
     pd.testing.assert_frame_equal(again.tiles(all=True), fitted.tiles(all=True))
     np.testing.assert_array_equal(again.probability(), fitted.probability())
     # What each search had found is kept, and tables have it where they have the chains.
-    assert all(map(np.array_equal, again._searched, fitted._searched))
+    assert all(map(np.array_equal, again._search_ends, fitted._search_ends))
     found = fitted.figures.factors_searches
     assert fitted.figures.searches == 2 == max(found) and len(found) == fitted.rank
-    assert tuple(again._searches.found) == found and str(again.verdict) == str(fitted.verdict)
+    assert tuple(again._search_counts.found) == found and str(again.verdict) == str(fitted.verdict)
     for table in (fitted.summary(), fitted.tiles(all=True)):
-        assert tuple(table["searches"]) == found
+        # An empty factor is nothing that a search finds.
+        assert table["searches"].isna().tolist() == fitted._empty.tolist()
+        assert all(n == found[k - 1] for k, n in table["searches"].dropna().items())
+    # A feature is in the draws of as many chains as the verdict counts.
+    assert tuple(fitted.tiles(all=True)["chains"]) == fitted.figures.factors_chains
     assert members["searches"].tolist() == [found[k - 1] for k in members["factor"]]
     assert re.fullmatch(HEADER, ",".join(members.columns))
     assert "searches" not in dataclasses.replace(fitted, verdict=Verdict()).summary()
@@ -185,7 +189,7 @@ def test_draws_have_modes_and_a_mode_is_a_fit(fitted):
     assert abs(fitted.modes.weights.sum() - 1.0) < 1e-9
     one = fitted.restricted(0)
     assert str(one.verdict).startswith("One mode")
-    assert one.figures.factors_searches == tuple(one._searches.found)
+    assert one.figures.factors_searches == tuple(one._search_counts.found)
 
 
 @pytest.mark.long
@@ -364,7 +368,7 @@ def test_time_that_is_up_before_a_step_leaves_the_shares_of_columns(planted, mon
     said = " ".join(bare.split())
     for word in ("Explained", "alibrated", "% to ", "warm-up steps", "posterior itself"):
         assert word not in said.partition("Words")[0]
-    assert "in 2 factors, 2 of them empty when rounded: starts, no draws" in said
+    assert "in 2 factors, 2 of them empty: starts, no draws" in said
     assert "this page shows where chains began" in said and "drawsnone: starts" in said
     assert "Columns" not in said.partition("The factors")[2].partition("Empty: ")[2]
     assert cli._sampled(fit) == "4 starts, and no draws"

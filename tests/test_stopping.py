@@ -339,9 +339,13 @@ def test_solutions_are_stored_with_the_chains_that_jump_to_them():
     whole.advance(5)
     snapshot = whole.snapshot()
     # What each chain had found before it jumps is kept, which may lead it anywhere.
-    assert whole.searched.usage.shape == (2, 30, 2) and whole.searched.basis.shape == (2, 8, 2)
-    assert not whole.searched.own.any() and (whole.searched.origin < 0).all()
-    assert whole.searched.usage.any()
+    assert whole.search_ends.usage.shape == (2, 30, 2) and whole.search_ends.basis.shape == (
+        2,
+        8,
+        2,
+    )
+    assert not whole.search_ends.own.any() and (whole.search_ends.origin < 0).all()
+    assert whole.search_ends.usage.any()
     assert np.isfinite(snapshot[0].solutions.log_chance).any()
     resumed = first.next_stage(first.run(request)).run(request, resume=True)
     assert not np.isfinite(resumed.state.solutions.log_chance).any()
@@ -598,7 +602,7 @@ def test_without_a_number_of_draws_there_is_a_limit_of_time(few_looks, monkeypat
         ({}, {"mc_error": 0.01}, "predictions hold so far; to within 0.02 only"),
         ({}, {"until": "usable", "mc_error": 0.01}, "predictions hold so far; to within 0.02 only"),
         ({"rhat_log_joint": 1.012}, {}, "predictions hold so far; R-hat 1.012"),
-        ({"ess_log_joint": 150.0}, {}, "predictions hold so far; 150 effective draws"),
+        ({"ess_log_joint": 150.0}, {}, "predictions hold so far; 150 of 200 effective draws"),
         (
             {"factors_holding": ("1", "2"), "factors_of_most": ("2",), "factors_differing": (),
              "factors_agreeing": 0.5},
@@ -609,7 +613,7 @@ def test_without_a_number_of_draws_there_is_a_limit_of_time(few_looks, monkeypat
         # More draws do not compare what one chain found.
         (
             {"found_by": 1, "starts": 1, "shared_starts": True, "rhat_product": 1.08}, {},
-            "predictions hold so far, found by one chain; R-hat 1.08",
+            "predictions hold so far; R-hat 1.08",
         ),
         (
             {"num_chains": 1, "rhat_log_joint": 1.02}, {},
@@ -637,7 +641,7 @@ def test_looks_know_who_found_what_the_chains_have():
                 "usage": rng.normal(size=(4, 400, 3, 1)), "basis": np.ones((4, 400, 2, 1)),
             },
             trace=lambda rng=rng: {"log_joint": rng.normal(size=(4, 420))},
-            thinning=lambda name: 1, num_warmup=20, num_starts=found, searched=None,
+            thinning=lambda name: 1, num_warmup=20, num_starts=found, search_ends=None,
         )  # fmt: skip
         figures = stopping.look(asked(family), asked(family).chains(), run).figures
         seen.append((figures.found_by, figures.starts, figures.is_of_one_start))

@@ -109,8 +109,8 @@ class Toy(Family):
         alike = agreement(seen.sites["usage"].mean(1), seen.sites["basis"].mean(1))
         return Ordered(seen.sites, np.ones(len(alike)) if self.alike else alike)
 
-    def empty(self, request, found, seen):
-        return self.empties
+    def when_rounded(self, request, found, seen):
+        return {} if self.empties is None else {"empty": self.empties}
 
     def result(self, request, chains, run):
         return types.SimpleNamespace(
@@ -127,7 +127,7 @@ class Toy(Family):
             cramped=run.cramped,
             earlier=run.earlier_steps,
             every=run.thinning("usage"),
-            origin=(run.num_starts, run.searched),
+            origin=(run.num_starts, run.search_ends),
         )
 
 

@@ -55,7 +55,6 @@ from bmfjax.families import base
 from bmfjax.posterior.model_check import calibration
 from bmfjax.posterior.modes import SAME, Solutions, tile_cosines
 from bmfjax.posterior.scores import predictive
-from bmfjax.posterior.searches import searches_of
 from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict import Verdict
 from bmfjax.verdict.judging import found_factors
@@ -174,8 +173,7 @@ def told(fit, other, cells) -> dict:
     names = [n.removeprefix("factor ") for n in fit.factor_names]
     stacked = chances(fit.stacked(), cells)
     means = [np.asarray(f.mean(1)) for f in (fit.usage_draws, fit.basis_draws)]
-    alike, searched = agreements(*means), getattr(fit, "searched", None)
-    searches = None if searched is None else searches_of(searched, means)
+    alike, searches = agreements(*means), fit._search_counts
     seen = found_factors(alike, fit._empty, fit.usage_draws.shape[0], searches)
     if searches is not None and not fit.verdict.number.given:
         seen["rank_searches"] = searches.with_rank(fit._rank_draws)
@@ -247,7 +245,7 @@ def parts_of(fit: dict) -> list[tuple[str, str, bool]]:
     judged = Verdict.of_stored(fit["judged"])
     parts = [("predictions", str(judged.predictions.status), fit["predictions"])]
     if judged.factors.counts:
-        lonely = judged.figures.factors_alone or ()
+        lonely = judged.figures.factors_rarely_found or ()
         unsure = judged.factors.status == "not yet" and not judged.factors.alone
         held = "not yet" if unsure else "holds"
         told = [(name, held) for name in judged.figures.factors_holding or ()]

@@ -366,6 +366,17 @@ def agreement(usage_means, basis_means):
     return np.min([_alike(usage_means, basis_means, group) for group in groups], 0)
 
 
+def two_thirds(chains: int) -> int:
+    """Return how many chains two thirds of them are, rounded up.
+
+    Examples
+    --------
+    >>> [two_thirds(number) for number in (2, 3, 4, 6)]
+    [2, 2, 3, 4]
+    """
+    return math.ceil(round(MOST * chains, 6))
+
+
 def agreements(usage_means, basis_means) -> np.ndarray:
     """Return `agreement` of all chains, and how alike two thirds of them are, (2, rank).
 
@@ -376,7 +387,7 @@ def agreements(usage_means, basis_means) -> np.ndarray:
     usage_means, basis_means = np.asarray(usage_means, float), np.asarray(basis_means, float)
     of_all = agreement(usage_means, basis_means)
     chains = len(usage_means)
-    kept, most = math.ceil(round(MOST * chains, 6)), of_all.copy()
+    kept, most = two_thirds(chains), of_all.copy()
     if 1 < kept < chains:
         likeness = alike_most(usage_means, basis_means)
         likeness = np.take_along_axis(likeness, _most(usage_means, basis_means, kept), 0)
@@ -398,7 +409,7 @@ def most_alike(usage_means, basis_means) -> list[np.ndarray]:
     Left out are those in which it is least like that of the others together.
     """
     both, chains = (usage_means, basis_means), len(usage_means)
-    kept = math.ceil(round(MOST * chains, 6))
+    kept = two_thirds(chains)
     if not 1 < kept < chains:
         return [means.mean(0) for means in both]
     chosen = _most(*both, kept)

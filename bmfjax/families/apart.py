@@ -201,7 +201,7 @@ def _restore(run, stored) -> None:
     }
     run.restore(jax.tree.unflatten(structure, leaves), stored[0][1].steps_done, recorded)
     run.seconds = max(part.seconds for _, part in stored)
-    run.num_starts, run.searched = stored[0][1].num_starts, stored[0][1].searched
+    run.num_starts, run.search_ends = stored[0][1].num_starts, stored[0][1].search_ends
 
 
 # ---- the chains that are there --------------------------------------------------------------

@@ -36,10 +36,10 @@ from bmfjax.families.memory import SMALLER, Held, require_room
 from bmfjax.infer import ChainRun
 from bmfjax.infer.intervals import regular_interval
 from bmfjax.infer.mcmc.truncated import sparse_numbers
-from bmfjax.infer.searched import Searched
+from bmfjax.infer.search_ends import SearchEnds
 from bmfjax.kernels.numerics.mesh import agreed, chains_of_device
 from bmfjax.posterior.held_out import HeldOut, Hidden, hidden_cells
-from bmfjax.posterior.searches import searches_of
+from bmfjax.posterior.searches import count_searches
 from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
 from bmfjax.specs.base import AUTO, Kernel, Model, Sampler, digest
@@ -108,7 +108,7 @@ class Problem:
     goes_on: bool = False
     positions: Any = None
     #: How many starts the chains of the first fit had, and what its searches had found.
-    origin: tuple[int, Searched | None] = (0, None)
+    origin: tuple[int, SearchEnds | None] = (0, None)
     #: One clause: which model was taken, and why, where none was named.
     default: str = ""
 
@@ -314,8 +314,8 @@ class Problem:
         if not self.goes_on:
             return made
         made = made.going_on(self.positions, shorter=self.num_warmup == AUTO)
-        number, searched = self.origin
-        return replace(made, num_starts=number, searched=searched)
+        number, ends = self.origin
+        return replace(made, num_starts=number, search_ends=ends)
 
     def read_start(self, low: float = -np.inf, high: float = np.inf) -> dict:
         """Return the start that was given, both factor matrices as float32, or refuse it."""
@@ -380,7 +380,7 @@ class Chains:
     #: How many chains had found by themselves what all may take over; 0 where none is given away.
     num_starts: int = 0
     #: What each search had found before that, where the search is over.
-    searched: Searched | None = None
+    search_ends: SearchEnds | None = None
     #: ``resting(snapshot)``: where chains stay that have no time for a step, if not at their start.
     resting: Callable[[Any], Any] | None = None
     #: What the family wants back with the draws.
@@ -471,7 +471,7 @@ class Chains:
             whole = run if problem.chain_numbers is None else self._started(problem, False, None)
             run.timed_out = not is_ready(whole)
             if not run.timed_out:
-                snapshot, run.num_starts, run.searched = self.search(whole)
+                snapshot, run.num_starts, run.search_ends = self.search(whole)
                 run.begin_at(snapshot)
         return run
 
@@ -502,7 +502,7 @@ class Chains:
             most_kept=most_kept if self.sites else None,
             trace=dict.fromkeys(self.trace, 1),
         )
-        run.timed_out, run.num_starts, run.searched = late, self.num_starts, self.searched
+        run.timed_out, run.num_starts, run.search_ends = late, self.num_starts, self.search_ends
         return run
 
 
@@ -668,18 +668,20 @@ class Family:
 
     def judged(
         self, problem: Problem, chains: Chains, entries: Mixing, seen: KeptDraws,
-        agreement: np.ndarray | None = None, empty: np.ndarray | None = None, **more,
+        agreement: np.ndarray | None = None, empty: np.ndarray | None = None,
+        chains_with: np.ndarray | None = None, **more,
     ) -> Verdict:  # fmt: skip
         """Judge draws, also of a run that goes on.
 
-        `agreement` and `empty` are those of `ordered` and of `empty`; as long as they are not
-        known, nothing is held against the factors. `more` is known at the end of a run.
+        `agreement` is that of `ordered`, `empty` and `chains_with` are those of `when_rounded`; as
+        long as they are not known, nothing is held against the factors. `more` is known at the end
+        of a run.
         """
         shared = {"shared_starts": chains.arguments.get("shared_starts", False)}
         return verdict.of_chains(
             entries, len(seen.trace["log_joint"]), math.nan, alike(problem, agreement), seen.trace,
-            exact=is_exact(problem, chains), empty=empty, given_start=problem.init is not None,
-            **(shared | more),
+            exact=is_exact(problem, chains), empty=empty, chains_with=chains_with,
+            given_start=problem.init is not None, **(shared | more),
         )  # fmt: skip
 
     def product_draws(self, problem: Problem, drawn: Mapping) -> tuple:
@@ -702,9 +704,13 @@ class Family:
         """Return the draws of a fit: factors in one order, and those alone that it has."""
         raise NotImplementedError
 
-    def empty(self, problem: Problem, found: Ordered, seen: KeptDraws) -> np.ndarray | None:
-        """Return which factors have no tile when rounded, (rank,) bool; None: none are rounded."""
-        return None
+    def when_rounded(self, problem: Problem, found: Ordered, seen: KeptDraws) -> dict:
+        """Return what `judged` depends on that takes factors which are rounded, where they are.
+
+        `empty`, (rank,) bool, tells which have no tile, and `chains_with`, (rank,) int, how many
+        chains have each in at least half of their draws.
+        """
+        return {}
 
     def class_of(self, problem: Problem) -> type[Fit]:
         """Return the class of the fit."""
@@ -718,14 +724,6 @@ class Family:
         `found` are the draws with their factors in one order, where this is known.
         """
         return {}
-
-    def searches(self, problem: Problem, run: ChainRun, found: Ordered | None) -> dict:
-        """Return what independent searches say of the factors, where each kept its own end."""
-        if run.searched is None or run.searched.number == 1:
-            return {}
-        means = None if found is None else found.means
-        boolean = Fit._of_model(problem.model.name)._is_boolean
-        return {"searches": searches_of(run.searched, means, problem.chain_numbers, boolean)}
 
     def at_the_end(self, problem: Problem, chains: Chains, run: ChainRun) -> dict:
         """Return what `judged` depends on that is known at the end of a run alone."""
@@ -741,7 +739,7 @@ class Family:
 
         def judge(fit):
             return self.judged(
-                problem, chains, fit._mixing, seen, found.agreement, fit._empty,
+                problem, chains, fit._mixing, seen, found.agreement, fit._empty, fit._chains_with,
                 tried=what_was_tried(problem, chains, run),
                 **self.origin(problem, chains, run, found), **self.at_the_end(problem, chains, run),
             )  # fmt: skip
@@ -751,6 +749,15 @@ class Family:
             draws=found.sites, trace=run.trace(), agreement=found.agreement[0], judge=judge,
             own=own,
         )  # fmt: skip
+
+
+def searches(problem: Problem, run: ChainRun, found: Ordered | None) -> dict:
+    """Return what independent searches say of the factors, where each kept its own end."""
+    if run.search_ends is None or run.search_ends.number == 1:
+        return {}
+    means = None if found is None else found.means
+    boolean = Fit._of_model(problem.model.name)._is_boolean
+    return {"searches": count_searches(run.search_ends, means, problem.chain_numbers, boolean)}
 
 
 def alike(problem: Problem, agreement: np.ndarray | None) -> np.ndarray:
@@ -1018,9 +1025,9 @@ def make_fit(
         timed_out=run.timed_out,
         seconds=run.seconds,
     )
-    searched = run.searched
-    if searched is not None and problem.chain_numbers is not None:
-        searched = searched.of_chains([number - 1 for number in problem.chain_numbers])
+    ends = run.search_ends
+    if ends is not None and problem.chain_numbers is not None:
+        ends = ends.of_chains([number - 1 for number in problem.chain_numbers])
     fit = kind(
         data=problem.data,
         model=problem.model.name,
@@ -1035,7 +1042,7 @@ def make_fit(
         binary=binary,
         versions=versions_in_use(),
         anchors=problem.anchors,
-        _searched=searched,
+        _search_ends=ends,
         **own,
     )
     judged = judge(fit)
@@ -1044,6 +1051,8 @@ def make_fit(
     if run.stood or run.num_warmup < run.planned_warmup:
         drawn = run.num_draws - run.stood
         judged = verdict.with_short_warmup(judged, run.planned_warmup, drawn)
+    elif run.timed_out and not run.is_complete:
+        judged = verdict.with_time_up(judged, how_far(chains, run))
     if not (run.is_complete or run.timed_out):
         judged = verdict.with_interruption(judged, how_far(chains, run))
     if fit._can_be_checked:

@@ -55,7 +55,7 @@ from bmfjax.infer.new_rows import (
     learned_density,
     usage_of_new_rows,
 )
-from bmfjax.infer.searched import Searched
+from bmfjax.infer.search_ends import SearchEnds
 from bmfjax.kernels.boolean.bits import MAX_JOINT
 from bmfjax.kernels.boolean.collapsed import COLLAPSED_MOVES
 from bmfjax.kernels.boolean.moves.jump import KnownSolutions
@@ -69,7 +69,7 @@ from bmfjax.posterior import cells, products, scores
 from bmfjax.posterior.evidence import EVIDENCE_OF_RUNS, LogEvidence
 from bmfjax.posterior.packed import PackedDraws, as_packed
 from bmfjax.posterior.selection import MAX_ENTRIES, is_all
-from bmfjax.report import facts
+from bmfjax.report import facts, words
 from bmfjax.report.number import number_of_factors, number_section
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
@@ -129,7 +129,7 @@ PAGE = Page(
         facts.replicas,
     ),
     sections=(number_section, *TILES, *CHAINS_OF_TILES),
-    words=(*WORDS_OF_TILES, *DRAWS),
+    words=(*WORDS_OF_TILES, words.SEARCH, *DRAWS),
 )
 
 
@@ -450,7 +450,7 @@ def _following(problem, plan: Plan, number: int) -> Callable | None:
             stream=STAGE_STREAM - (len(plan.stages) - 1 - number),
             found=_solutions_for(problem, plan.stages[number].options, run),
             num_starts=_number_alone(plan.stages[number].options, run),
-            searched=_ends(problem, plan.stages[number].options, run),
+            search_ends=_ends(problem, plan.stages[number].options, run),
         )  # fmt: skip
 
     return next_stage
@@ -484,16 +484,16 @@ def _number_alone(options, run) -> int:
     return min(number, run.num_starts or number)
 
 
-def _ends(problem, options, run) -> Searched | None:
+def _ends(problem, options, run) -> SearchEnds | None:
     """Return what each chain had found by itself before it jumps to what others had."""
     # What was stored replaces it.
-    if run.searched is not None or "jump" not in options.get("moves", ()) or not run.num_draws:
-        return run.searched
+    if run.search_ends is not None or "jump" not in options.get("moves", ()) or not run.num_draws:
+        return run.search_ends
     seen = kept_draws(run)
     draws = problem.family.product_draws(problem, seen.sites)
     aligned = align_packed(*draws, seen.best, problem.num_anchors)
     usage, basis = (np.asarray(f.mean(1)) >= 0.5 for f in (aligned.usage, aligned.basis))
-    return Searched(np.full(len(usage), -1), usage, basis.astype(np.float32))
+    return SearchEnds(np.full(len(usage), -1), usage, basis.astype(np.float32))
 
 
 def _model(problem, arguments):

@@ -32,12 +32,13 @@ from bmfjax.families.base import (
     Problem,
     StagePlan,
     annealed_options,
+    searches,
 )
 from bmfjax.families.logistic import ExactLogisticFit
 from bmfjax.infer import feature_start, whole_rows
 from bmfjax.infer.given_draws import given_every_draw
 from bmfjax.infer.new_rows import learned_density
-from bmfjax.infer.searched import Searched
+from bmfjax.infer.search_ends import SearchEnds
 from bmfjax.kernels.features.density import FeatureData, FeatureDensity, log_odds
 from bmfjax.kernels.features.gibbs import start_at
 from bmfjax.kernels.features.memberships import block_size, draw_memberships, membership_shapes
@@ -118,6 +119,9 @@ PAGE = Page(
     words=(
         *words.MEMBERSHIP,
         words.REAL_TILE,
+        words.HOLDS,
+        words.EMPTY,
+        words.SEARCH,
         words.FALSE_DISCOVERY_RATE,
         words.EFFECT_ON_LOG_ODDS,
         words.PROBABILITY_OF_ONE_DRAWN,
@@ -164,6 +168,10 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         return ~(self.usage_binary.any(0) & self.basis_binary.any(0))
 
     @property
+    def _chains_with(self):
+        return trust.chains_with(self.found.there.mean(1))
+
+    @property
     def _other_model(self):
         priors = self.settings["priors"]
         if not priors.get("row_effects", True):
@@ -196,8 +204,9 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
             By `factor`, counted from 1: `p_real`, the probability that it is real; `kept`; `rows`
             and `columns`, those that rather have it, or are rather concerned, than not; `density`,
             the share of ones among their observed entries; `chains`, how many have it in at least
-            half of their draws; `remarks`: "robust", "empty" or "in some chains only";
-            `searches`, how many of the independent searches for starts found it by themselves.
+            half of their draws; `remarks`: "robust", "empty", "in some chains only" or "in too few
+            draws"; `searches`, how many of the independent searches for starts found it by
+            themselves.
 
             With `members` these columns again, and `side`, "row" or "column"; `name`; `member`;
             `membership`, the probability that the row has the feature, or that it concerns the
@@ -371,15 +380,16 @@ class Features(Family):
         drawn = in_order(problem, seen)
         return Ordered(drawn, agreements(*(drawn[n].mean(1) for n in FACTORS)))
 
-    def empty(self, problem, found, seen):
+    def when_rounded(self, problem, found, seen):
         # As the fit rounds them: what most draws have, with other rows in each, is empty.
         own = features.features_of(*(found.sites[n] for n in FACTORS))
-        return ~((own.members >= 0.5).any(0) & (own.concerned >= 0.5).any(0))
+        full = (own.members >= 0.5).any(0) & (own.concerned >= 0.5).any(0)
+        return {"empty": ~full, "chains_with": trust.chains_with(own.there.mean(1))}
 
     def origin(self, problem, chains, run, found=None):
         number = run.num_starts
         origin = {"shared_starts": number == 1, "starts": number, "found_by": number or None}
-        return origin | self.searches(problem, run, found)
+        return origin | searches(problem, run, found)
 
 
 # ---- before --------------------------------------------------------------------------------------
@@ -482,7 +492,7 @@ def _begins(run, **options):
     found = feature_start.best_starts(run, **options)
     end = found.ends[0].inner.position
     bits, weights = np.asarray(end["usage"]) != 0, np.asarray(end["basis"], np.float32)
-    return found.snapshot, found.number, Searched(found.origin, bits, weights)
+    return found.snapshot, found.number, SearchEnds(found.origin, bits, weights)
 
 
 def _num_known(problem: Problem) -> int:

@@ -503,7 +503,7 @@ class Logistic(Family):
             enough=lambda run: run.steps_done > 0,
         )
 
-    def judged(self, problem, chains, entries, seen, agreement=None, empty=None, **more):
+    def judged(self, problem, chains, entries, seen, agreement=None, *_, **more):
         # The log joint density counts: it has no wandering parts.
         return verdict.of_ratings(
             entries, len(seen.trace["log_joint"]), alike(problem, agreement), seen.trace,

@@ -679,7 +679,7 @@ class Factorisation(Family):
             arguments={"sides": sides},
         )
 
-    def judged(self, problem, chains, entries, seen, agreement=None, empty=None, **more):
+    def judged(self, problem, chains, entries, seen, agreement=None, *_, **more):
         return verdict.of_ratings(
             entries, len(seen.trace["log_joint"]), alike(problem, agreement), seen.trace,
             seen.sites.get("cutpoints"), **more,

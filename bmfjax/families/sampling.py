@@ -218,7 +218,7 @@ def _after_check(problem: Problem, clock: Clock) -> Problem:
     found = held_out(result_of(stage), hidden.cells, problem.check, problem.seed)
     moves = problem.kernel.exact and chains.objective == "log_joint"
     positions = position_of(run.state) if moves else None
-    return problem.going_on(stage.problem, found, positions, (run.num_starts, run.searched))
+    return problem.going_on(stage.problem, found, positions, (run.num_starts, run.search_ends))
 
 
 def identity(problem: Problem, chains: Chains) -> dict:

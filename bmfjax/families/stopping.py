@@ -93,7 +93,7 @@ class Watch:
         if figures.num_chains == 1:
             so_far, asked = "one chain is compared with none", ()
         else:
-            so_far = "predictions hold so far" + ", found by one chain" * figures.is_found_by_one
+            so_far = "predictions hold so far"
         missing = [part.said for part in asked if not part.holds]
         if missing:
             return missing[0]
@@ -145,13 +145,13 @@ def _settled(objective, candidates: list[int], every: int) -> int:
 
 def _judged(
     problem: Problem, chains: Chains, run: ChainRun, entries: verdict.Mixing, seen: KeptDraws,
-    found: Ordered | None = None, empty=None,
+    found: Ordered | None = None, **rounded,
 ) -> verdict.Figures:  # fmt: skip
-    """Return figures of draws, where they are `found` in one order, and which are `empty`."""
+    """Return figures of draws, where they are `found` in one order, and factors `rounded`."""
     family = problem.family
     origin = family.origin(problem, chains, run, found)
     agreement = None if found is None else found.agreement
-    return family.judged(problem, chains, entries, seen, agreement, empty, **origin).figures
+    return family.judged(problem, chains, entries, seen, agreement, **origin, **rounded).figures
 
 
 def _by_all(problem: Problem, chains: Chains, run: ChainRun, seen: KeptDraws) -> verdict.Figures:
@@ -162,5 +162,5 @@ def _by_all(problem: Problem, chains: Chains, run: ChainRun, seen: KeptDraws) ->
     if not verdict.factors_differ(figures):
         return figures
     # Only now: it takes a search, and where all agree it says nothing.
-    empty = family.empty(problem, found, seen)
-    return _judged(problem, chains, run, entries, seen, found, empty)
+    rounded = family.when_rounded(problem, found, seen)
+    return _judged(problem, chains, run, entries, seen, found, **rounded)

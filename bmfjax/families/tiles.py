@@ -34,10 +34,11 @@ from bmfjax.families.base import (
     after_warmup,
     is_exact,
     make_fit,
+    searches,
     what_was_tried,
 )
 from bmfjax.infer import ChainRun
-from bmfjax.posterior import products
+from bmfjax.posterior import products, trust
 from bmfjax.posterior.selection import MAX_ENTRIES
 from bmfjax.report import words
 from bmfjax.report.checks import agreement as agreement_section
@@ -78,6 +79,8 @@ WORDS_OF_TILES = (
     *words.IN_UNIT,
     words.TILE,
     words.REAL_TILE,
+    words.HOLDS,
+    words.EMPTY,
     words.FALSE_DISCOVERY_RATE,
     words.RECONSTRUCTION,
     words.BOOLEAN_PRODUCT,
@@ -181,15 +184,17 @@ class TileFamily(Family):
 
     def origin(self, problem, chains, run, found=None):
         # Chains that began apart, and jumped.
-        return {"found_by": run.num_starts or None} | self.searches(problem, run, found)
+        return {"found_by": run.num_starts or None} | searches(problem, run, found)
 
-    def empty(self, problem, found, seen):
-        binary = self.majority(problem, found, seen)
+    def when_rounded(self, problem, found, seen):
+        binary, draws = self.majority(problem, found, seen), found.aligned[:2]
         if binary is None:
-            usage, basis = found.aligned.usage, found.aligned.basis
-            given = problem.data, usage, basis, problem.anchors, seen.sites
-            binary, _ = self.fits._best_factors(*given)
-        return tile_sizes(binary) == 0
+            binary, _ = self.fits._best_factors(problem.data, *draws, problem.anchors, seen.sites)
+        _, there = trust.presence_in(draws, binary.usage, binary.basis)
+        return {
+            "empty": tile_sizes(binary) == 0,
+            "chains_with": trust.chains_with(there.of_chains),
+        }
 
 
 def tile_sizes(binary: Binarized) -> np.ndarray:
@@ -273,7 +278,7 @@ def tile_fit(
     def judge(fit):
         judged = verdict.of_chains(
             fit._mixing, fit._num_chains, errors, agreement, after_warmup(run, trace),
-            exact=is_exact(problem, chains), empty=size[order] == 0,
+            exact=is_exact(problem, chains), empty=size[order] == 0, chains_with=fit._chains_with,
             shared_starts=chains.arguments.get("shared_starts", False),
             **problem.family.origin(problem, chains, run, in_order),
             given_start=problem.init is not None,

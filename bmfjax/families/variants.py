@@ -908,8 +908,8 @@ class Hamming(Variant):
         drawn_bits = self.product_draws(problem, drawn)
         return mixing_of_log_odds(problem.data, *drawn_bits, drawn, number, log_odds_of_codes)
 
-    def empty(self, problem, found, seen):
-        return None  # codes are no tiles: their zeros count as their ones do
+    def when_rounded(self, problem, found, seen):
+        return {}  # codes are no tiles: their zeros count as their ones do
 
     def result(self, problem, chains, run):
         seen = kept_draws(run)

@@ -33,7 +33,7 @@ from bmfjax.data.io.files import DRAFT, flush, naming, written
 from bmfjax.data.io.stored import DamagedFile, opened_stored, reading_stored
 from bmfjax.data.memory import size_text
 from bmfjax.infer.run import ChainRun
-from bmfjax.infer.searched import Searched
+from bmfjax.infer.search_ends import SearchEnds
 
 NEWEST, PREVIOUS = "state.npz", "previous.npz"
 #: Part of the identity: files of another layout are refused.
@@ -74,7 +74,7 @@ class Stored(NamedTuple):
     num_starts: int
     leaves: list[np.ndarray]  # of the snapshot, each with a leading axis of chains
     recorded: dict[str, dict[str, np.ndarray]]  # (chain, record, ...), as `ChainRun.restore` takes
-    searched: Searched | None = None
+    search_ends: SearchEnds | None = None
 
 
 class DamagedCheckpoint(InputError):
@@ -160,8 +160,8 @@ class Checkpoint:
         text |= {"seconds": run.seconds, "num_starts": run.num_starts}
         arrays = {"about": np.array(json.dumps(text))}
         arrays |= {f"leaf-{i}": leaf for i, leaf in enumerate(leaves)}
-        if run.searched is not None:
-            arrays |= run.searched.arrays(SEARCHED)
+        if run.search_ends is not None:
+            arrays |= run.search_ends.arrays(SEARCHED)
         # Whole by the time it has a name, even if the system then says that it has none.
         self._whole.add(about)
         kept = held.get(PREVIOUS)
@@ -225,7 +225,7 @@ class Checkpoint:
         with reading_stored(path):
             number = sum(name.startswith("leaf-") for name in state)
             leaves = [state[f"leaf-{i}"] for i in range(number)]
-            searched = Searched.of_arrays(state, SEARCHED)
+            ends = SearchEnds.of_arrays(state, SEARCHED)
         recorded: dict[str, dict[str, list]] = {"draws": {}, "trace": {}}
         for part in about.parts:
             for key, array in _load(self._part(part.number), RECORDED, part.checksum).items():
@@ -237,7 +237,7 @@ class Checkpoint:
                 for kind, named in recorded.items()
             }
         self._whole.add(about)
-        return Stored(about.steps_done, about.earlier, *of_run, leaves, joined, searched)
+        return Stored(about.steps_done, about.earlier, *of_run, leaves, joined, ends)
 
     def _restore(self, name: str, run_of: Callable[[tuple[int, ...]], ChainRun]) -> tuple:
         """Return a run that is brought to one of the states, and what was stored."""
@@ -253,7 +253,7 @@ class Checkpoint:
             snapshot = jax.tree.unflatten(structure, stored.leaves)
             run.restore(snapshot, stored.steps_done, stored.recorded)
         run.seconds, run.num_starts = stored.seconds, stored.num_starts
-        run.searched = stored.searched
+        run.search_ends = stored.search_ends
         return run, stored
 
     def _lost(self, newest: DamagedFile, previous: DamagedFile) -> DamagedCheckpoint:

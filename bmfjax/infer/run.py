@@ -37,7 +37,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.infer.interrupt import is_interrupted
 from bmfjax.infer.intervals import interval_after
 from bmfjax.infer.reducers import Reducer
-from bmfjax.infer.searched import Searched
+from bmfjax.infer.search_ends import SearchEnds
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.budget import divided
 from bmfjax.kernels.numerics.compiling import Compilation, chain_options, once_options
@@ -184,7 +184,7 @@ class ChainRun:
         self.compile_seconds = 0.0
         self.cramped = False  # no time was left for more factors
         self.num_starts = 0  # at which the chains began, all chains together; 0: not searched
-        self.searched: Searched | None = None  # own ends of the searches, of all chains
+        self.search_ends: SearchEnds | None = None  # own ends of the searches, of all chains
         data = data if mesh is None else place_whole(data, mesh)
         if position is not None and several_processes(mesh):
             # Other kinds of processors may have found others.

@@ -19,7 +19,17 @@ import pandas as pd
 
 from bmfjax.diagnostics import select_tiles
 from bmfjax.diagnostics.trust import check_level
-from bmfjax.posterior.trust import DIFFER, EMPTY, FOUND, LEVEL, LISTED, ROBUST, SOME, remarks
+from bmfjax.posterior.trust import (
+    DIFFER,
+    EMPTY,
+    FEW,
+    LEVEL,
+    LISTED,
+    ROBUST,
+    SOME,
+    chains_with,
+    remarks,
+)
 
 #: Likeness from which on a draw has the feature, and ends of intervals of 90 %.
 ALIKE, ENDS = 0.5, (0.05, 0.95)
@@ -106,7 +116,7 @@ def feature_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
     kept = np.zeros(fit.rank, bool)
     kept[~empty] = select_tiles(probability[~empty], level)
     shares = found.there.mean(1)
-    chains, differ = (shares >= FOUND).sum(0), np.ptp(shares, axis=0) >= DIFFER
+    chains, differ = chains_with(shares), np.ptp(shares, axis=0) >= DIFFER
     robust = (probability >= 1 - level) & (chains == fit._num_chains) & (fit._num_chains > 1)
     ones, observed = fit.data.tile_counts(usage, basis)
     table = {
@@ -120,7 +130,10 @@ def feature_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
         "remarks": [
             remarks(
                 {EMPTY: empty[k]},
-                {SOME: differ[k] and chains[k] < fit._num_chains},
+                {
+                    SOME: differ[k] and chains[k] < fit._num_chains,
+                    FEW: fit._in_few_draws[k],
+                },
                 {ROBUST: robust[k]},
             )
             for k in range(fit.rank)

@@ -2,8 +2,8 @@
 
 Chains may begin where one search ended, because the others ended far below. They agree from then on
 and say nothing of the searches that were given up; their own ends do
-(`bmfjax.infer.searched.Searched`). A chain that began at the end of its own search counts by its
-draws as well, and so does one of a factor that was not there where it began.
+(`bmfjax.infer.search_ends.SearchEnds`). A chain that began at the end of its own search counts by
+its draws as well, and so does one of a factor that was not there where it began.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from bmfjax.diagnostics.align import alike_most, most_alike
-from bmfjax.infer.searched import Searched
+from bmfjax.infer.search_ends import SearchEnds
 from bmfjax.posterior.features import ALIKE, likenesses
 from bmfjax.posterior.modes import SAME, Solutions, tile_cosines
 
@@ -26,7 +26,7 @@ INSIDE = 0.95
 LACKING = ALIKE / 2
 
 
-class Searches(NamedTuple):
+class SearchCounts(NamedTuple):
     """What the own ends of independent searches say.
 
     Attributes
@@ -54,7 +54,7 @@ class Searches(NamedTuple):
 
         Examples
         --------
-        >>> found = Searches(4, None, np.array([3, 4, 9, 3]), np.zeros(4, bool))
+        >>> found = SearchCounts(4, None, np.array([3, 4, 9, 3]), np.zeros(4, bool))
         >>> found.with_rank(np.array([[3] * 50 + [4] * 50]))
         3
         """
@@ -76,12 +76,12 @@ def needed(number: int) -> int:
     return max(2, math.ceil(number / 2))
 
 
-def searches_of(
-    searched: Searched,
+def count_searches(
+    ends: SearchEnds,
     factors: Sequence | None,
     chains: Sequence[int] | None = None,
     boolean: bool = False,
-) -> Searches:
+) -> SearchCounts:
     """Return what searches say of the factors of a fit, where these are known.
 
     `factors` are the means of the memberships and weights of each chain, (chain, lines, rank) each,
@@ -98,17 +98,17 @@ def searches_of(
     >>> usage, basis = np.eye(6, 2)[None] > 0, np.eye(5, 2, dtype=np.float32)[None]
     >>> bits = np.concatenate([usage, ~usage[..., ::-1]])
     >>> weights = np.concatenate([basis, -basis[..., ::-1]])
-    >>> one = Searched(np.array([0, 0]), bits, weights)
-    >>> searches_of(one, (np.repeat(usage, 2, 0), np.repeat(basis, 2, 0))).found
+    >>> one = SearchEnds(np.array([0, 0]), bits, weights)
+    >>> count_searches(one, (np.repeat(usage, 2, 0), np.repeat(basis, 2, 0))).found
     array([2, 2])
     """
     if factors is None:
-        return Searches(searched.number, None, searched.ranks, searched.own)
+        return SearchCounts(ends.number, None, ends.ranks, ends.own)
     means = [np.asarray(f, float) for f in factors]
     own, whole = alike_most(*means) >= SAME, most_alike(*means)
-    there = np.zeros((searched.number, means[0].shape[-1]), bool)
+    there = np.zeros((ends.number, means[0].shape[-1]), bool)
     lacking = there.copy()
-    for c, end in enumerate(zip(searched.usage, searched.basis, strict=True)):
+    for c, end in enumerate(zip(ends.usage, ends.basis, strict=True)):
         alike, least = likenesses(*whole, *end), ALIKE
         if boolean:
             pair = (Solutions(*(np.asarray(f, float)[None] for f in one)) for one in (whole, end))
@@ -119,6 +119,6 @@ def searches_of(
             alike[mine, theirs] < LACKING,
         )
     for at, c in enumerate(chains or range(1, 1 + len(own))):
-        if (start := searched.origin[c - 1]) >= 0:
-            there[c - 1] |= own[at] & (searched.own[c - 1] | lacking[start])
-    return Searches(searched.number, there.sum(0), searched.ranks, searched.own)
+        if (start := ends.origin[c - 1]) >= 0:
+            there[c - 1] |= own[at] & (ends.own[c - 1] | lacking[start])
+    return SearchCounts(ends.number, there.sum(0), ends.ranks, ends.own)

@@ -36,7 +36,7 @@ FOUND, DIFFER = 0.5, 0.5
 LISTED = 0.05
 #: Remarks on a factor.
 EMPTY, REDUNDANT, LOW, SOME = "empty", "redundant", "low support", "in some chains only"
-ROBUST = "robust"
+FEW, ROBUST = "in too few draws", "robust"
 OF_TILE = ("p_real", "kept", "rows", "columns", "density", "bound", "chains", "remarks")
 OF_MEMBER = ("side", "name", "member", "membership", "lower", "upper")
 #: The first line of a file of members.
@@ -84,8 +84,7 @@ class Trust(NamedTuple):
 def trust_of(fit) -> Trust:
     """Return what the draws and the data of a fit say of its tiles."""
     usage, basis = fit.usage_binary, fit.basis_binary
-    draws = few_draws(*map(as_bits, (fit.usage_draws, fit.basis_draws)))
-    found = presence(*draws, usage, basis)
+    draws, found = presence_in((fit.usage_draws, fit.basis_draws), usage, basis)
     ones, observed = fit.data.tile_counts(usage, basis)
     bound = density_bound(
         usage.sum(0), basis.sum(0), ones, observed,
@@ -98,6 +97,26 @@ def trust_of(fit) -> Trust:
     return Trust(found, draws, needed, bound, covered)
 
 
+def presence_in(draws, usage, basis) -> tuple[tuple[PackedDraws, PackedDraws], Presence]:
+    """Return those of the `draws` of both factor matrices that are looked at, and what is there.
+
+    The tiles are `usage` (rows, tile) and `basis` (columns, tile), bool.
+    """
+    few = few_draws(*map(as_bits, draws))
+    return few, presence(*few, usage, basis)
+
+
+def chains_with(shares) -> np.ndarray:
+    """Return how many chains have each factor, by the shares (chain, rank) of their draws with it.
+
+    Examples
+    --------
+    >>> chains_with([[1.0, 0.4], [0.5, 0.9]]).tolist()
+    [2, 1]
+    """
+    return (np.asarray(shares) >= FOUND).sum(0)
+
+
 def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     """Return the line of each factor in `Fit.tiles`, kept or not."""
     level, empty = check_level(fdr), fit._empty
@@ -105,7 +124,7 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     # A factor without a tile is nothing to discover.
     kept[~empty] = select_tiles(trust.probability[~empty], level)
     shares = trust.found.of_chains
-    chains, differ = (shares >= FOUND).sum(0), np.ptp(shares, axis=0) >= DIFFER
+    chains, differ = chains_with(shares), np.ptp(shares, axis=0) >= DIFFER
     robust = (trust.probability >= 1 - level) & (chains == fit._num_chains) & (fit._num_chains > 1)
     ones, observed = fit.data.tile_counts(fit.usage_binary, fit.basis_binary)
     table = {
@@ -124,6 +143,7 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
                     REDUNDANT: trust.redundant[k],
                     LOW: trust.bound[k] > level,
                     SOME: differ[k] and chains[k] < fit._num_chains,
+                    FEW: fit._in_few_draws[k],
                 },
                 {ROBUST: robust[k]},
             )
@@ -191,6 +211,8 @@ def in_words(line, num_chains: int) -> str:
         said.append("other factors cover it")
     if SOME in remarks:
         said.append(f"{line['chains']} of {num_chains} chains have it in most draws")
+    if FEW in remarks:
+        said.append("too few draws have it")
     if LOW in remarks:
         said.append("noise alone may hold a tile as dense")
     if not said and not line["kept"]:

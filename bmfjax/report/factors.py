@@ -84,10 +84,10 @@ UNIT = Shades(top=1.0, ticks=(0, 0.5, 1))
 POSITIVE = Shades()
 SIGNED = Shades("signed", low=-1.0)
 HOLDS_AND_REAL = (
-    "A factor holds where the means of two thirds of the chains have it, and half of the searches "
-    "for a start, two at least, where these are counted. It is real with the probability that a "
-    "single draw has it, so that a factor which comes and goes in every chain may hold and not be "
-    "kept."
+    "A factor holds where two thirds of the chains have it, by their means and in at least half of "
+    "their draws, and half of the searches for a start, two at least, where these are counted. It "
+    "is real with the probability that a single draw has it: one that holds may be missing from "
+    "too many draws to be kept."
 )
 
 

@@ -208,8 +208,12 @@ def found(fit, *, runs: str = "chains") -> Iterator[Fact]:
         agreeing = number_agreeing(fit.figures, fit.rank)
         text = f"{agreeing} of {fit.rank}"
     note = f"at least 0.8 alike in all {runs}"
-    if empty := fit.figures.factors_empty:
-        note += f"; {empty} {'is' if empty == 1 else 'are'} empty when rounded, so not found"
+    for number, what in (
+        (fit.figures.factors_empty or 0, "empty"),
+        (len(fit.figures.factors_in_few_draws or ()), "in too few draws"),
+    ):
+        if number:
+            note += f"; {number} {'is' if number == 1 else 'are'} {what}, so not found"
     yield Fact(f"Factors found by all {runs}", text, note)
     largest, mean = fit.figures.coverage_largest, fit.figures.coverage_mean
     note = f"largest angle between matched factors of two draws; {_number(mean, 0)}° on average"

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 #: Probabilities below this are not named one by one.
 LEAST_NAMED = 0.005
-#: Others are named one by one up to so many; more as a range that holds this share.
-MOST_NAMED, INSIDE = 3, 0.9
+#: Others are named one by one up to so many, more as a range.
+MOST_NAMED = 3
 
 
 def number_sentence(fit) -> str:
@@ -27,7 +27,7 @@ def number_sentence(fit) -> str:
     others = [f"{n}: {p:.2f}" for n, p in found.items() if n != best and p >= LEAST_NAMED]
     beside = f" ({', '.join(others)})" if others else ""
     if len(others) > MOST_NAMED:
-        low, high, share = _most_probable(found)
+        low, high, share = verdict.shortest_range(found)
         beside = f" ({low} to {high}: {share:.2f})"
     most = fit.settings["rank"]
     bound = f"; no more than {most} were allowed"
@@ -39,19 +39,14 @@ def number_sentence(fit) -> str:
     )
 
 
-def _most_probable(found) -> tuple[int, int, float]:
-    """Return the shortest range of numbers that holds 90 % of the draws, and its probability."""
-    numbers = sorted(found)
-    ranges = []
-    for i, low in enumerate(numbers):
-        share = 0.0
-        for high in numbers[i:]:
-            share += found[high]
-            if share >= INSIDE - 1e-9:
-                ranges.append((high - low, -share, low, high))
-                break
-    _, share, low, high = min(ranges)
-    return low, high, -share
+def rank_line(fit) -> str:
+    """Say at the top of the page how many factors there are, and how many it shows."""
+    if fit.rank_probabilities is None:
+        return f"Rank: {fit.rank}"
+    return (
+        f"Number of factors: {verdict.in_range(fit.figures)}. The page shows the {fit.rank} "
+        f"{fit._shown_factors}"
+    )
 
 
 def number_of_factors(fit) -> Iterator[Fact]:
@@ -62,9 +57,10 @@ def number_of_factors(fit) -> Iterator[Fact]:
     mixed = "it is the same in every draw"
     if not np.isnan(figures.rhat_rank):
         mixed = f"R-hat {figures.rhat_rank:.2f}"
+    low, high = figures.rank_between or (figures.rank, figures.rank)
     yield Fact(
         "Number of factors",
-        f"{figures.rank}",
+        f"{low} to {high}" if low < high else f"{figures.rank}",
         f"{number_sentence(fit)}; beforehand "
         f"{fit._ranks_beforehand.format(most=fit.settings['rank'])}; {mixed}",
     )
@@ -90,7 +86,7 @@ def _empty_text(fit) -> str:
         return ""
     one = empty == 1
     return (
-        f" When rounded, {empty} of them {'is' if one else 'are'} empty: each draw uses "
+        f" Of these, {empty} {'is' if one else 'are'} empty when rounded: each draw uses "
         f"{'it' if one else 'them'} with other rows or columns."
     )
 

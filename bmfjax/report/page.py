@@ -9,7 +9,7 @@ import numpy as np
 from bmfjax.data import BinaryMatrix, Ratings, RealMatrix
 from bmfjax.data.io.files import replacing
 from bmfjax.report.model_fit import explained_bar, model_section
-from bmfjax.report.number import number_section
+from bmfjax.report.number import number_section, rank_line
 from bmfjax.report.section import template
 from bmfjax.report.style import default_parameters
 from bmfjax.store import PAGE_MARK, check_page
@@ -78,6 +78,7 @@ def render(fit) -> str:
         name=fit.data.name or NAMELESS[type(fit.data)],
         fit=fit,
         factors=rank_text(fit.figures, fit.rank) + ": starts, no draws" * of_starts,
+        number=rank_line(fit),
         shade=_shade(fit),
         explained=explained_bar(fit),
         stopped="" if fit.figures.complete else page.stopped(fit),

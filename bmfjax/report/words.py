@@ -46,6 +46,25 @@ REAL_TILE = Word(
     "cells with it, counted over the cells of both, and that no other factors cover. The "
     "probability is the share of draws in which that holds.",
 )
+HOLDS = Word(
+    "Holds",
+    "A factor holds, so that it can be used by its name, if at least two thirds of the chains have "
+    "it: its tile in their means is at least 0.8 alike, and it is in at least half of the draws of "
+    "as many chains. Where searches are counted, half of them, two at least, found it as well. One "
+    "on which chains agree and that is in too few draws may or may not be there, and says nothing "
+    "against the others.",
+)
+EMPTY = Word(
+    "Empty",
+    "A factor that no row has, or no column, once it is rounded. It explains nothing, and neither "
+    "holds nor says anything against the others.",
+)
+SEARCH = Word(
+    "Search",
+    "Each chain looks for a start of its own before it draws. Chains far below the best start then "
+    "go on from that, and Boolean chains may jump to what others found, so that they agree. Each "
+    "search has found a factor that was there where it ended by itself.",
+)
 FALSE_DISCOVERY_RATE = Word(
     "False discovery rate",
     "The expected share of tiles that are not real among those that are kept. The most probable "

@@ -17,12 +17,12 @@ from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
 from bmfjax.data.anchors import Anchors
 from bmfjax.data.io.stored import reading_stored
 from bmfjax.diagnostics import Binarized, Coverage
-from bmfjax.infer.searched import Searched
+from bmfjax.infer.search_ends import SearchEnds
 from bmfjax.posterior import cells
 from bmfjax.posterior.held_out import HeldOut
 from bmfjax.posterior.model_check import LeftOut, ModelCheck, left_out, model_check
 from bmfjax.posterior.scores import MAX_SCORED
-from bmfjax.posterior.searches import Searches, searches_of
+from bmfjax.posterior.searches import SearchCounts, count_searches
 from bmfjax.posterior.selection import MAX_ENTRIES, informed
 from bmfjax.report.section import Page
 from bmfjax.result.exports import ExportsMixin
@@ -155,7 +155,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     anchors: Anchors | None = None
 
     #: What independent searches had found before chains took over the end of another one.
-    _searched: Searched | None = None
+    _search_ends: SearchEnds | None = None
 
     #: Names of the models whose fits are of this class.
     _models: ClassVar[tuple[str, ...]] = ()
@@ -267,7 +267,12 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
 
     @property
     def rank(self) -> int:
-        """Number of factors."""
+        """Number of factors that the fit shows.
+
+        With ``rank="auto"`` that is no estimate: it shows every factor that at least half of the
+        draws use, of binary features a tenth. How many there are say `rank_probabilities`, and the
+        verdict in `verdict.number`.
+        """
         return self.usage_draws.shape[-1]
 
     @property
@@ -345,13 +350,15 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     def _with_names(self, table: pd.DataFrame) -> pd.DataFrame:
         """Add to a table by factor in how many searches each is, and its name, "" without one.
 
-        The columns are `searches`, where each search kept its own end, `anchor` for known factors,
-        and `factor_name` if any have been renamed.
+        The columns are `searches`, where each search kept its own end, <NA> for an empty factor,
+        `anchor` for known factors, and `factor_name` if any have been renamed.
         """
         numbers = table.get("factor", table.index)
         if self.figures.factors_searches is not None:
-            found = self.figures.factors_searches
-            table = table.assign(searches=[found[int(k) - 1] for k in numbers])
+            empty = np.zeros(self.rank, bool) if self._empty is None else self._empty
+            found = np.where(empty, None, self.figures.factors_searches)
+            found = pd.array([found[int(k) - 1] for k in numbers], dtype="Int64")
+            table = table.assign(searches=found)
         if self.anchors is not None:
             known = dict(enumerate(self.anchors.names, 1))
             table = table.assign(anchor=[known.get(k, "") for k in numbers])
@@ -437,12 +444,12 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         return spread(self.basis_draws, signed=not self._is_signed)
 
     @property
-    def _searches(self) -> Searches | None:
+    def _search_counts(self) -> SearchCounts | None:
         """What independent searches say of the factors, where each kept its own end."""
-        if self._searched is None or self._searched.number == 1:
+        if self._search_ends is None or self._search_ends.number == 1:
             return None
         means = [np.asarray(draws.mean(1)) for draws in (self.usage_draws, self.basis_draws)]
-        return searches_of(self._searched, means, boolean=self._is_boolean)
+        return count_searches(self._search_ends, means, boolean=self._is_boolean)
 
     def _judged(self, judged: Verdict) -> Fit:
         """Return the fit with another verdict, and what was computed from its draws."""
@@ -471,6 +478,14 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     _doubts = ""
     #: Which factors have no tile when rounded, (rank,) bool; None where none are rounded.
     _empty = None
+    #: How many chains have each factor in at least half of their draws, (rank,) int; None where it
+    #: is not looked at.
+    _chains_with = None
+
+    @property
+    def _in_few_draws(self) -> np.ndarray:
+        """Which factors the verdict says to be in too few draws, (rank,) bool."""
+        return np.isin(self._factor_titles, self.figures.factors_in_few_draws or ())
 
     def summary(self) -> pd.DataFrame:
         """Return one row a factor, largest first; fit-level figures in ``.attrs``.

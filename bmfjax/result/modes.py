@@ -125,7 +125,7 @@ class ModesMixin:
                 if n not in OF_REPLICAS
             },
             agreement=agreeing[0],
-            _searched=None if self._searched is None else self._searched.of_chains(chains),
+            _search_ends=None if self._search_ends is None else self._search_ends.of_chains(chains),
         )
         return found._judged_alone(
             f"One mode of {len(modes)} alone, of weight {modes[mode].weight:.2f} "
@@ -153,11 +153,12 @@ class ModesMixin:
             self._mixing, self._num_chains, self.figures.errors, agreeing, self.trace,
             exact=self.figures.exact,
             empty=self._empty,
+            chains_with=self._chains_with,
             # The limit itself is not kept with the fit; whether it was reached is.
             residual_floor=np.inf if self.figures.noise_free else 0.0,
             shared_starts=bool(self.figures.shared_starts),
             given_start=bool(self.figures.given_start),
-            searches=self._searches,
+            searches=self._search_counts,
             # What helps the whole fit helps here; a mode in one chain alone is no lack of chains.
             tried=verdict.Tried(
                 draws=int(self.figures.num_draws),

@@ -13,7 +13,7 @@ from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.data.anchors import Anchors
 from bmfjax.diagnostics import Binarized
 from bmfjax.diagnostics.arviz import datasets
-from bmfjax.infer.searched import Searched
+from bmfjax.infer.search_ends import SearchEnds
 from bmfjax.verdict import Verdict
 
 FACTORS = ("usage", "basis")
@@ -101,7 +101,7 @@ class StoredMixin:
             **means,
             **{f"{n}_binary": getattr(self.binary, n) for n in rounded},
             **({} if self.anchors is None else {"anchors": self.anchors.values}),
-            **({} if self._searched is None else self._searched.arrays(SEARCHED)),
+            **({} if self._search_ends is None else self._search_ends.arrays(SEARCHED)),
         }
 
     def _texts(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class StoredMixin:
             binary=binary,
             **cls._own_fields(arrays),
             anchors=anchors,
-            _searched=Searched.of_arrays(arrays, SEARCHED),
+            _search_ends=SearchEnds.of_arrays(arrays, SEARCHED),
             verdict=Verdict.of_stored(summary),
             **{n: summary[n] for n in ("model", "sampler", "settings", "versions")},
         )

@@ -118,7 +118,8 @@ class TilesMixin(RoundedMixin):
             half of their draws; `remarks`, joined by commas: "robust" (a probability of at
             least 1 - `fdr`, found by all chains and without other remarks), "empty", "redundant"
             (other factors cover it), "low support" (`bound` is above `fdr`), "in some chains
-            only" (not in all, and the shares of two chains differ by at least one half). No lines
+            only" (not in all, and the shares of two chains differ by at least one half), "in too
+            few draws" (the verdict says so: `chains` is less than two thirds of them). No lines
             where no tile is kept.
 
             Printed, it has all columns.
@@ -171,6 +172,10 @@ class TilesMixin(RoundedMixin):
     @property
     def _doubts(self) -> str:
         return self.doubts
+
+    @property
+    def _chains_with(self) -> np.ndarray:
+        return trust.chains_with(self._trust.found.of_chains)
 
     @functools.cached_property
     def _trust(self) -> trust.Trust:

@@ -26,8 +26,9 @@ from bmfjax.verdict.judging import (
     with_fit,
     with_interruption,
     with_short_warmup,
+    with_time_up,
 )
-from bmfjax.verdict.number import Number
+from bmfjax.verdict.number import Number, in_range, shortest_range
 from bmfjax.verdict.part import (
     ESS_PER_CHAIN,
     RHAT_GOOD,
@@ -79,6 +80,7 @@ __all__ = [
     "factors_differ",
     "farther_spread",
     "fewest_draws",
+    "in_range",
     "lacking",
     "mixing",
     "mixing_of_entries",
@@ -89,6 +91,7 @@ __all__ = [
     "of_ratings",
     "of_starts",
     "rank_text",
+    "shortest_range",
     "spread",
     "status_of",
     "suffices",
@@ -96,4 +99,5 @@ __all__ = [
     "with_fit",
     "with_interruption",
     "with_short_warmup",
+    "with_time_up",
 ]

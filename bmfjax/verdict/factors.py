@@ -35,10 +35,13 @@ class Factors(Part):
     holding, differing : tuple of str
         Names of the factors that two thirds of the chains found, or more, and of the others.
     of_most : tuple of str
-        Those of `holding`, and of `alone`, that not all chains found.
-    alone : tuple of str
+        Those of `holding`, and of `rarely_found`, that not all chains found.
+    rarely_found : tuple of str
         Names of those on which chains agree, and that fewer than half of the independent
         searches, or than two, found, before chains took over what another one had found.
+    in_few_draws : tuple of str
+        Names of those on which chains agree, and that fewer than two thirds of the chains have in
+        at least half of their draws. As empty ones they say nothing against the others.
     counts : bool
         Whether the status of the fit depends on them. That of matrix factorisations does not: data
         determine the product of their factors alone.
@@ -47,49 +50,57 @@ class Factors(Part):
     holding: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
     of_most: tuple[str, ...] = ()
-    alone: tuple[str, ...] = ()
+    rarely_found: tuple[str, ...] = ()
+    in_few_draws: tuple[str, ...] = ()
     counts: bool = True
 
 
-def of_factors(figures: Figures, remedy: str = "") -> Factors:
+def of_factors(figures: Figures, remedy: str = "", more_chains: str = "") -> Factors:
     """Judge factors by the figures of a fit.
+
+    `more_chains` is the remedy where too few searches found a factor, which more draws do not mend.
 
     Examples
     --------
     >>> found = dict(factors_holding=("1", "2", "4"), factors_differing=("3",))
     >>> of_factors(Figures(num_chains=4, factors_agreeing=0.75, **found)).said
     'factors 1, 2 and 4 hold, factor 3 does not'
-    >>> found |= dict(factors_differing=(), factors_alone=("3",), factors_alone_found=(1,))
-    >>> of_factors(Figures(num_chains=4, searches=4, factors_agreeing=1.0, **found)).said
-    'factors 1, 2 and 4 hold, factor 3 was found by 1 of 4 searches'
+    >>> found |= dict(factors_differing=(), factors_rarely_found=("3",))
+    >>> found |= dict(searches=4, factors_rarely_found_by=(1,), factors_in_few_draws=("5",))
+    >>> of_factors(Figures(num_chains=4, factors_agreeing=1.0, **found)).said
+    'factors 1, 2 and 4 hold, factor 3 was found by 1 of 4 searches, factor 5 is in too few draws'
     """
     holding, differing = figures.factors_holding or (), figures.factors_differing or ()
     counts, status = figures.agreement_counts is not False, Holds.NOT_YET
-    of_most, lonely = figures.factors_of_most or (), figures.factors_alone or ()
+    of_most, rare = figures.factors_of_most or (), figures.factors_rarely_found or ()
+    few = figures.factors_in_few_draws or ()
     one_start = counts and figures.is_of_one_start
     if figures.is_alone:
-        said, holding, differing, of_most = f"factors not compared{alone(figures)}", (), (), ()
-        lonely = ()
+        said = f"factors not compared{alone(figures)}"
+        holding = differing = of_most = rare = few = ()
     elif why := unfinished(figures):
-        said, holding, differing, of_most = f"factors do not hold yet ({why})", (), (), ()
-        lonely = ()
+        said = f"factors do not hold yet ({why})"
+        holding = differing = of_most = rare = few = ()
     elif factors_differ(figures, WIDE, counted=False):
         status, said = Holds.NO, _told(figures)
     elif not factors_mixed(figures):
         said = f"factors do not hold yet ({slowest(figures, [_looked_at(figures)], SLOW)})"
-        lonely = ()
-    elif lonely:
-        said = _told(figures)
+        rare = ()
+    elif rare:
+        said, remedy = _told(figures), more_chains
+    elif few and not holding:
+        # The draws say so, whatever their number.
+        status, remedy, said = Holds.NO, "", _told(figures)
     else:
         starts = "one start" if one_start else f"{figures.starts} starts"
-        few = one_start or (counts and 1 < (figures.starts or 0) < figures.num_chains)
+        shared = one_start or (counts and 1 < (figures.starts or 0) < figures.num_chains)
         # What independent searches found says more.
-        few = few and figures.factors_searches is None
-        status, remedy, said = Holds.HOLDS, "", _told(figures) + f", from {starts}" * few
+        shared = shared and figures.factors_searches is None
+        status, remedy, said = Holds.HOLDS, "", _told(figures) + f", from {starts}" * shared
     remedy = remedy if counts else ""
     return Factors(
         status=status, said=said, remedy=remedy, holding=holding, differing=differing,
-        of_most=of_most, alone=lonely, counts=counts,
+        of_most=of_most, rarely_found=rare, in_few_draws=few, counts=counts,
     )  # fmt: skip
 
 
@@ -192,43 +203,41 @@ def _told(figures: Figures) -> str:
         more.append(f"{which} in all chains")
     if number := figures.factors_empty:
         more.append("one more is empty" if number == 1 else f"{number} more are empty")
-    more = f" ({'; '.join(more)})" if more else ""
-    lonely, also = figures.factors_alone or (), ""
-    if lonely:
-        names = f"{len(lonely)} others were" if len(lonely) > MOST_NAMED else listed(lonely, "were")
-        also = f"{names} found by {_counts(figures)} of {figures.searches} searches"
-        if not holding and not differing:
-            return f"{also}{more}"
-        more, also = "", f", {also}{more}"
-    return _of_draws(holding, differing, more) + also
+    parts = []
+    if rare := figures.factors_rarely_found:
+        found_by = f"found by {_counts(figures)} of {figures.searches} searches"
+        parts.append(f"{_some(rare, 'were')} {found_by}")
+    if few := figures.factors_in_few_draws:
+        parts.append(f"{_some(few, 'are')} in too few draws")
+    if holding or differing:
+        parts.insert(0, _of_draws(holding, differing))
+    if not parts:
+        return "no factor is there"
+    return ", ".join(parts) + (f" ({'; '.join(more)})" if more else "")
+
+
+def _some(names: Sequence[str], do: str) -> str:
+    """Say what factors do; those past a few are counted."""
+    return f"{len(names)} others {do}" if len(names) > MOST_NAMED else listed(names, do)
 
 
 def _counts(figures: Figures) -> str:
     """Say in how many searches the factors are that too few found: in a number or a range."""
-    low, high = (end(figures.factors_alone_found) for end in (min, max))
+    low, high = (end(figures.factors_rarely_found_by) for end in (min, max))
     return str(low) if low == high else f"{low} {'or' if high == low + 1 else 'to'} {high}"
 
 
-def _of_draws(holding, differing, more: str) -> str:
+def _of_draws(holding, differing) -> str:
     """Say of which factors the draws of chains agree, and of which they do not."""
-    if not holding and not differing:
-        return "no factor is there"
     if not differing:
-        return f"{listed(holding, 'hold')}{more}"
+        return listed(holding, "hold")
     if not holding:
-        return f"{listed(differing, 'do not hold')}{more}"
+        return listed(differing, "do not hold")
     if min(len(holding), len(differing)) > MOST_NAMED:
-        return f"{len(holding)} of {len(holding) + len(differing)} factors hold{more}"
+        return f"{len(holding)} of {len(holding) + len(differing)} factors hold"
     if len(holding) > MOST_NAMED:
-        return f"{listed(differing, 'do not hold')}, {_others(holding, 'do')}{more}"
-    does_not = listed(differing, "do not")
-    if len(differing) > MOST_NAMED:
-        does_not = _others(differing, "do not")
-    return f"{listed(holding, 'hold')}, {does_not}{more}"
-
-
-def _others(names, do: str) -> str:
-    return f"{len(names)} others {do}"
+        return f"{listed(differing, 'do not hold')}, {_some(holding, 'do')}"
+    return f"{listed(holding, 'hold')}, {_some(differing, 'do not')}"
 
 
 def listed(names: Sequence[str], does: str) -> str:
@@ -240,7 +249,7 @@ def listed(names: Sequence[str], does: str) -> str:
     ('factors 1 to 3 and 5 hold', 'factor 2 does not')
     """
     if len(names) == 1:
-        does = {"hold": "holds", "were": "was"}.get(does, does.replace("do ", "does "))
+        does = {"hold": "holds", "were": "was", "are": "is"}.get(does, does.replace("do ", "does "))
     return f"factor{'s' * (len(names) > 1)} {_names(names)} {does}"
 
 

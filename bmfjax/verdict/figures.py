@@ -10,9 +10,19 @@ from typing import Any
 
 NAN = float("nan")
 #: Figures that are names of factors.
-FACTOR_NAMES = ("factors_holding", "factors_of_most", "factors_differing", "factors_alone")
+FACTOR_NAMES = (
+    "factors_holding", "factors_of_most", "factors_differing", "factors_rarely_found",
+    "factors_in_few_draws",
+)  # fmt: skip
 #: Figures that are tuples.
-TUPLES = (*FACTOR_NAMES, "factors_alone_found", "factors_searches", "stacking_weights")
+TUPLES = (
+    *FACTOR_NAMES, "factors_rarely_found_by", "factors_searches", "factors_chains", "rank_between",
+    "stacking_weights",
+)  # fmt: skip
+#: Names that figures of earlier versions have.
+_EARLIER = {
+    "factors_alone": "factors_rarely_found", "factors_alone_found": "factors_rarely_found_by"
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +74,14 @@ class Figures:
         Mean distance of probabilities and shares of ones, and what it stays below in 95 % of cases
         if the probabilities are true.
     factors_holding, factors_of_most, factors_differing : tuple of str
-        Names of the factors that two thirds of the chains found, or more, of those that most but
-        not all did, and of the others; empty ones are in none.
-    factors_alone, factors_alone_found : tuple
+        Names of the factors that hold; of those, and of `factors_rarely_found`, that most chains
+        found but not all; and of those on which chains disagree. Empty ones are in none.
+    factors_in_few_draws : tuple of str
+        Names of the factors on which chains agree, and that do not hold, for fewer than two thirds
+        of the chains have them in at least half of their draws. They are in none of the others.
+    factors_chains : tuple of int
+        How many chains have each factor in at least half of their draws, as `Fit.tiles` counts.
+    factors_rarely_found, factors_rarely_found_by : tuple
         Names of the factors on which chains agree, and that do not hold, for too few of the
         independent searches found them by themselves; and how many did.
     searches : int
@@ -117,6 +132,9 @@ class Figures:
         The most probable number of factors of a fit that finds it, with its `rank_probability`, and
         the mean, `rank_mean`. `rank_agreeing` is the share of starts in which it is the most
         probable.
+    rank_between : tuple of int
+        The shortest range of numbers of factors that has a probability of 0.9, smallest and
+        largest, and `rank_between_probability`, what it has.
     rank_at_bound : float
         Probability that all factors are there that were allowed; from 0.05 on more may be there,
         which is `rank_bounded`. A fit that is `rank_cramped` had no time to start with more.
@@ -158,8 +176,10 @@ class Figures:
     factors_holding: tuple[str, ...] | None = None
     factors_of_most: tuple[str, ...] | None = None
     factors_differing: tuple[str, ...] | None = None
-    factors_alone: tuple[str, ...] | None = None
-    factors_alone_found: tuple[int, ...] | None = None
+    factors_rarely_found: tuple[str, ...] | None = None
+    factors_rarely_found_by: tuple[int, ...] | None = None
+    factors_in_few_draws: tuple[str, ...] | None = None
+    factors_chains: tuple[int, ...] | None = None
     searches: int | None = None
     factors_searches: tuple[int, ...] | None = None
     rank_searches: int | None = None
@@ -200,6 +220,8 @@ class Figures:
     rank: int | None = None
     rank_probability: float | None = None
     rank_mean: float | None = None
+    rank_between: tuple[int, int] | None = None
+    rank_between_probability: float | None = None
     rhat_rank: float | None = None
     ess_rank: float | None = None
     rank_agreeing: float | None = None
@@ -240,10 +262,10 @@ class Figures:
         >>> [Figures(num_chains=number, found_by=1).is_found_by_one for number in (1, 4)]
         [False, True]
         >>> known = dict(num_chains=4, found_by=1, searches=4)
-        >>> [Figures(**known, factors_alone=names).is_found_by_one for names in ((), ("2",))]
+        >>> [Figures(**known, factors_rarely_found=names).is_found_by_one for names in ((), ("2",))]
         [False, True]
         """
-        shared = self.factors_alone == () and not self.factors_differing
+        shared = self.factors_rarely_found == () and not self.factors_differing
         return self.num_chains != 1 and self.found_by == 1 and not shared
 
     @property
@@ -264,8 +286,9 @@ class Figures:
 
     @property
     def of_draws(self) -> Figures:
-        """The same without what searches found, which more draws do not change."""
-        return dataclasses.replace(self, factors_alone=(), rank_searches=None)
+        """The same without what more draws do not change."""
+        changed = {"factors_rarely_found": (), "factors_in_few_draws": ()}
+        return dataclasses.replace(self, **changed, rank_searches=None)
 
     @property
     def chains_differ(self) -> bool:
@@ -299,8 +322,11 @@ class Figures:
         --------
         >>> Figures.of_stored({"factors_agreeing_2": 0.5, "rhat": 1.0, "old": 3}).layers_agreeing
         (0.5,)
+        >>> Figures.of_stored({"factors_alone": ["2"]}).factors_rarely_found
+        ('2',)
         """
         names = {one.name for one in fields(cls)}
+        stored = {_EARLIER.get(name, name): value for name, value in stored.items()}
         found = {n: value for n, value in stored.items() if n in names}
         # Older fits have a name for every layer.
         old = sorted(n for n in stored if n.startswith("factors_agreeing_"))

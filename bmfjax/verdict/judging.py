@@ -14,14 +14,16 @@ from types import MappingProxyType
 import numpy as np
 
 from bmfjax.diagnostics import ess_bulk, share_agreeing, split_rhat
+from bmfjax.diagnostics.align import two_thirds
 from bmfjax.infer import round_trips
 from bmfjax.kernels.sgmcmc.step_size import ENOUGH
 from bmfjax.posterior.modes import SAME
-from bmfjax.posterior.searches import Searches, needed
+from bmfjax.posterior.searches import SearchCounts, needed
 from bmfjax.variational.settling import WINDOW
 from bmfjax.verdict.entries import Mixing
 from bmfjax.verdict.factors import factors_differ
 from bmfjax.verdict.figures import FACTOR_NAMES, NAN, Figures
+from bmfjax.verdict.number import shortest_range
 from bmfjax.verdict.part import WIDE, unfinished
 from bmfjax.verdict.record import Verdict, agrees, has_wrong_spread
 from bmfjax.verdict.remedies import (
@@ -31,6 +33,7 @@ from bmfjax.verdict.remedies import (
     RESUME,
     UNKNOWN,
     Tried,
+    more_chains,
     remedy_of_chains,
     remedy_of_ratings,
 )
@@ -46,9 +49,15 @@ _NO_WINDOWS = MappingProxyType({})
 def of_rank(drawn) -> dict:
     """Say what draws (chain, draw) of the number of factors tell of it."""
     most = _mode(drawn)
+    numbers, counts = np.unique(drawn, return_counts=True)
+    low, high, share = shortest_range(
+        dict(zip(numbers.tolist(), counts / counts.sum(), strict=True))
+    )
     return {
         "rank": most,
         "rank_probability": float(np.mean(drawn == most)),
+        "rank_between": (low, high),
+        "rank_between_probability": share,
         "rank_mean": float(np.mean(drawn)),
         "rhat_rank": float(split_rhat(drawn)),
         "ess_rank": float(ess_bulk(drawn)),
@@ -111,6 +120,18 @@ def with_short_warmup(judged: Verdict, planned: int, drawn: int) -> Verdict:
     )
 
 
+def with_time_up(judged: Verdict, reached: str) -> Verdict:
+    """Say in a verdict that the time was up, and how far the run was then.
+
+    Examples
+    --------
+    >>> with_time_up(Verdict(Figures(num_chains=4)), "6,645 draws a chain").notes
+    ('the time was up after 6,645 draws a chain',)
+    """
+    notes = (f"the time was up after {reached}", *judged.notes)
+    return dataclasses.replace(judged, notes=notes)
+
+
 def with_interruption(judged: Verdict, reached: str) -> Verdict:
     """Say in a verdict that somebody interrupted the run, and how far it was then.
 
@@ -137,19 +158,20 @@ def _mode(drawn) -> int:
 
 def of_chains(
     entries: Mixing, chains: int, errors, agreeing, trace, *, exact: bool,
-    empty=None, residual_floor: float = 0.0, shared_starts: bool = False,
+    empty=None, chains_with=None, residual_floor: float = 0.0, shared_starts: bool = False,
     given_start: bool = False, starts: int = 0, found_by: int | None = None,
-    searches: Searches | None = None, windows: Mapping = _NO_WINDOWS, tried: Tried = UNKNOWN,
+    searches: SearchCounts | None = None, windows: Mapping = _NO_WINDOWS, tried: Tried = UNKNOWN,
 ) -> Verdict:  # fmt: skip
     """Judge chains over nonnegative factors.
 
     `errors` counts the observed entries that the Boolean product gets wrong, `agreeing` (2, rank)
     is the tile similarity across all chains, and of two thirds of them to their mean, or (rank,)
     the first alone, `empty` (rank,) tells which factors have no tile when
-    they are rounded (None: none are rounded), and `trace` holds (chain, step) without the warm-up:
-    `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`,
-    `noise_share`, the number of factors `rank`, `replica`, of which the figures hold the
-    `round_trips`, and `dispersion_2` and so on of layers above the first.
+    they are rounded (None: none are rounded), `chains_with` (rank,) how many chains have each
+    factor in at least half of their draws (None: it is not looked at), and `trace` holds (chain,
+    step) without the warm-up: `log_joint`, and where the sampler has them `precision`,
+    `dispersion`, `residual`, `clamped`, `noise_share`, the number of factors `rank`, `replica`, of
+    which the figures hold the `round_trips`, and `dispersion_2` and so on of layers above.
     A sum of squared residuals below `residual_floor`, twice the rate of the precision's Gamma
     prior, says less about the noise than the prior does: then the fit is `noise_free`.
 
@@ -173,7 +195,7 @@ def of_chains(
         **_of_scalar(trace, "precision"),
         **_of_scalar(trace, "dispersion"),
         "entries_uncertain": entries.uncertain,
-        **found_factors(agreeing, empty, chains, searches),
+        **found_factors(agreeing, empty, chains, searches, chains_with),
         "clamped": _of(trace, "clamped", np.mean),
         "noise_free": bool(_of(trace, "residual", np.mean) < residual_floor),
         "shared_starts": bool(shared_starts and chains > 1),
@@ -198,8 +220,11 @@ def of_chains(
     if "replica" in trace:
         figures["round_trips"] = int(round_trips(trace["replica"]).sum())
     found = _with_worst(figures, _MIXING.values(), chains)
-    remedy = remedy_of_chains(found, trace["log_joint"], tried)
-    return Verdict(found, _notes(found, windows), {"chains": remedy})
+    remedies = {
+        "chains": remedy_of_chains(found, trace["log_joint"], tried),
+        "searches": more_chains(found, tried),
+    }
+    return Verdict(found, _notes(found, windows), remedies)
 
 
 #: R-hat of what counts.
@@ -225,10 +250,10 @@ def _notes(figures, windows) -> tuple[str, ...]:
             "bounded by its prior, or by the arithmetic, alone"
         )
     if figures.shared_starts:
-        notes.append(
-            "the chains shared the factors they had found before they started, so that R-hat does "
-            "not show modes which they left"
-        )
+        began = "the chains shared the factors they had found before they started"
+        if figures.starts == 1:
+            began = "all chains began where one search ended"
+        notes.append(f"{began}, so that R-hat does not show modes which they left")
     if not figures.starts and (figures.found_by or figures.num_chains) < figures.num_chains:
         notes.append(
             "chains that disagreed jumped to what others had found, and by themselves "
@@ -462,21 +487,36 @@ def _of_stacking(found: Mapping) -> str:
 # ---- what they share -----------------------------------------------------------------------------
 
 
-def found_factors(agreeing, empty, chains, searches: Searches | None = None) -> dict:
+def found_factors(
+    agreeing, empty, chains, searches: SearchCounts | None = None, chains_with=None
+) -> dict:
     """Return the share of factors that agree, their names, and how many are empty.
 
-    `agreeing` and `empty` are those of `of_chains`. Empty factors explain nothing, and whatever
-    chains have there says nothing against them. A factor on which chains agree holds where half
-    of the `searches`, two at least, found it, too.
+    `agreeing`, `empty` and `chains_with` are those of `of_chains`. Empty factors explain nothing,
+    and whatever chains have there says nothing against them. So it is for one whose means agree,
+    and that fewer than two thirds of the chains have in half of their draws: the posterior leaves
+    open whether it is there. Any other on which chains agree holds where half of the `searches`,
+    two at least, found it, too.
+
+    Examples
+    --------
+    >>> found = found_factors([1.0, 1.0, 0.2], None, 4, chains_with=[3, 2, 0])
+    >>> [found[f"factors_{which}"] for which in ("holding", "in_few_draws", "differing")]
+    [('1',), ('2',), ('3',)]
     """
     agreeing, of_most = np.atleast_2d(np.asarray(agreeing, float))[[0, -1]]
     counted = np.ones(len(agreeing), bool) if empty is None else ~np.asarray(empty, bool)
-    full = agreeing[counted]
     found = {} if empty is None else {"factors_empty": int((~counted).sum())}
     if chains == 1:
         return found | {"factors_agreeing": NAN}
     of_all = agreeing >= SAME
     most = ~of_all & (of_most >= SAME)
+    if chains_with is not None:
+        few = counted & (of_all | most) & (np.asarray(chains_with) < two_thirds(chains))
+        found["factors_in_few_draws"] = _numbers(few)
+        found["factors_chains"] = tuple(int(n) for n in chains_with)
+        counted = counted & ~few
+    full = agreeing[counted]
     # Where all are empty there is none to differ in.
     found["factors_agreeing"] = float(share_agreeing(full, SAME)) if len(full) else 1.0
     if empty is not None:
@@ -487,8 +527,8 @@ def found_factors(agreeing, empty, chains, searches: Searches | None = None) -> 
     if searches is not None and searches.found is not None:
         lonely = counted & (of_all | most) & (searches.found < needed(searches.number))
         found["factors_searches"] = tuple(int(n) for n in searches.found)
-        found["factors_alone_found"] = tuple(int(n) for n in searches.found[lonely])
-        found["factors_alone"] = _numbers(lonely)
+        found["factors_rarely_found_by"] = tuple(int(n) for n in searches.found[lonely])
+        found["factors_rarely_found"] = _numbers(lonely)
     whose = (of_all | most) & ~lonely, most, ~of_all & ~most
     for name, which in zip(FACTOR_NAMES[:3], whose, strict=True):
         found[name] = _numbers(counted & which)
@@ -506,17 +546,15 @@ def number_agreeing(figures: Figures, rank: int) -> int:
 
 
 def rank_text(figures: Figures, rank: int) -> str:
-    """Say how many factors a fit has, and how many of them are empty when rounded.
+    """Say how many factors a fit has, or shows where it finds their number; how many are empty.
 
     Examples
     --------
-    >>> rank_text(Figures(), 1), rank_text(Figures(factors_empty=1), 4)
-    ('1 factor', '4 factors, 1 of them empty when rounded')
+    >>> rank_text(Figures(), 1), rank_text(Figures(factors_empty=1, rank=3), 4)
+    ('1 factor', '4 factors shown, 1 of them empty')
     """
-    empty = figures.factors_empty or 0
-    return f"{rank} factor{'s' * (rank != 1)}" + f", {empty} of them empty when rounded" * (
-        empty > 0
-    )
+    shown, empty = " shown" * (figures.rank is not None), figures.factors_empty or 0
+    return f"{rank} factor{'s' * (rank != 1)}{shown}" + f", {empty} of them empty" * (empty > 0)
 
 
 def _of_predictions(entries: Mixing) -> dict:

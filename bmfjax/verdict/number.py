@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bmfjax.posterior.searches import needed
 from bmfjax.verdict.figures import NAN, Figures
 from bmfjax.verdict.part import WIDE, Bounds, Holds, Part, mixed, slowest
+
+#: Probability of the range of numbers that is named.
+INSIDE = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,15 +25,26 @@ class Number(Part):
         The most probable number of factors, where it was found.
     probability : float
         That of `rank`.
+    between : tuple of int or None
+        The shortest range of numbers that has a probability of 0.9: smallest and largest.
+    between_probability : float
+        That of the range.
     """
 
     given: bool = False
     rank: int | None = None
     probability: float = NAN
+    between: tuple[int, int] | None = None
+    between_probability: float = NAN
 
 
-def of_number(figures: Figures, remedy: str = "", allow_more: str = "") -> Number:
+def of_number(
+    figures: Figures, remedy: str = "", allow_more: str = "", more_chains: str = ""
+) -> Number:
     """Judge the number of factors by the figures of a fit.
+
+    The remedy is to `allow_more` where more may be there, and `more_chains` where too few searches
+    found the number.
 
     Examples
     --------
@@ -37,10 +52,17 @@ def of_number(figures: Figures, remedy: str = "", allow_more: str = "") -> Numbe
     'their number was given'
     >>> of_number(Figures(num_chains=4, rank=4, rank_probability=0.93)).said
     'their number is 4 with probability 0.93'
+    >>> wide = dict(rank_between=(3, 5), rank_between_probability=0.957)
+    >>> of_number(Figures(num_chains=4, rank=4, rank_probability=0.40, **wide)).said
+    'their number is between 3 and 5 (0.96)'
     """
     if figures.rank is None:
         return Number(status=Holds.HOLDS, said="their number was given", given=True)
-    known = {"rank": int(figures.rank), "probability": figures.get("rank_probability")}
+    known = {
+        "rank": int(figures.rank), "probability": figures.get("rank_probability"),
+        "between": figures.rank_between,
+        "between_probability": figures.get("rank_between_probability"),
+    }  # fmt: skip
     status = Holds.NOT_YET
     if figures.rank_bounded:
         status, remedy = Holds.NO, allow_more
@@ -50,12 +72,42 @@ def of_number(figures: Figures, remedy: str = "", allow_more: str = "") -> Numbe
     elif not number_agrees(figures):
         said = f"their number does not hold yet ({disagreement(figures)})"
     elif not searches_agree(figures):
-        found = f"{figures.rank_searches} of {figures.searches} searches"
+        found, remedy = f"{figures.rank_searches} of {figures.searches} searches", more_chains
         said = f"their number, {figures.rank}, was found by {found}"
     else:
         status, remedy = Holds.HOLDS, ""
-        said = f"their number is {figures.rank} with probability {known['probability']:.2f}"
+        said = f"their number is {in_range(figures)}"
     return Number(status=status, said=said, remedy=remedy, **known)
+
+
+def in_range(figures: Figures) -> str:
+    """Say the number of factors: one, or from where to where it is with a probability of 0.9."""
+    low, high = figures.rank_between or (figures.rank, figures.rank)
+    if low == high:
+        return f"{figures.rank} with probability {figures.get('rank_probability'):.2f}"
+    return f"between {low} and {high} ({figures.rank_between_probability:.2f})"
+
+
+def shortest_range(probabilities: Mapping[int, float]) -> tuple[int, int, float]:
+    """Return the shortest range of numbers with a probability of 0.9, and what it has.
+
+    Of several as short the most probable one.
+
+    Examples
+    --------
+    >>> shortest_range({3: 0.25, 4: 0.5, 5: 0.25}), shortest_range({3: 0.04, 4: 0.95, 5: 0.01})
+    ((3, 5, 1.0), (4, 4, 0.95))
+    """
+    numbers, ranges = sorted(probabilities), []
+    for at, low in enumerate(numbers):
+        share = 0.0
+        for high in numbers[at:]:
+            share += float(probabilities[high])
+            if share >= INSIDE - 1e-9:
+                ranges.append((high - low, -share, low, high))
+                break
+    _, share, low, high = min(ranges)
+    return low, high, -share
 
 
 def searches_agree(figures: Figures) -> bool:

@@ -126,6 +126,8 @@ def slowest(figures: Figures, names: Sequence[str], bounds: Bounds = WIDE) -> st
     'R-hat 1.20'
     >>> slowest(Figures(rhat_cutpoints=1.2, rhat_precision=1.1), ["precision", "cutpoints"])
     'R-hat 1.20 of the cut points'
+    >>> slowest(Figures(ess_rank=81.5, num_chains=4), ["rank"])
+    '81 of 100 effective draws'
     """
     rhats = {name: 1.0 if math.isnan(r := _of(figures, "rhat", name)) else r for name in names}
     worst = max(rhats, key=rhats.get)
@@ -136,7 +138,9 @@ def slowest(figures: Figures, names: Sequence[str], bounds: Bounds = WIDE) -> st
         return f"R-hat {rhats[worst]:.{digits}f}{_named(worst)}"
     sizes = {name: size for name in names if not math.isnan(size := _of(figures, "ess", name))}
     fewest = min(sizes, key=sizes.get)
-    return f"{sizes[fewest]:.0f} effective draws{_named(fewest)}"
+    # Downwards: what is just too little should not read like what is asked for.
+    number, needed = math.floor(sizes[fewest]), math.ceil(bounds.ess * (figures.num_chains or 1))
+    return f"{number:,} of {needed:,} effective draws{_named(fewest)}"
 
 
 def _named(name: str, where: str = "of") -> str:

@@ -85,8 +85,7 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
         status, remedy = Holds.HOLDS, "" if nothing_to_mend else other_model
         known = [] if math.isnan(within) else [f"to within {max(within, 0.01):.2f}"]
         # Entries left out say whether they are right, whoever found them.
-        by = "found by one chain" * figures.is_found_by_one
-        said = f"predictions hold {_in_brackets([*known, *told, *filter(None, [off, by])])}"
+        said = f"predictions hold {_in_brackets([*known, *told, *filter(None, [off])])}"
         said = said.rstrip()
     return Predictions(
         status=status,

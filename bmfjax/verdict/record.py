@@ -71,9 +71,9 @@ class Verdict:
     notes : tuple of str
         What qualifies the result whatever the chains do.
     remedies : mapping
-        What to try where chains disagree (`chains`), where the model does not fit (`model`),
-        where more factors may be there (`number`), and where somebody interrupted the run and all
-        parts hold (`stopped`).
+        What to try where chains disagree (`chains`), where too few searches found what they agree
+        on (`searches`), where the model does not fit (`model`), where more factors may be there
+        (`number`), and where somebody interrupted the run and all parts hold (`stopped`).
     scope : str
         What the verdict is of, where it is not of the whole fit.
 
@@ -117,13 +117,14 @@ class Verdict:
     @property
     def factors(self) -> Factors:
         """Whether the factors can be used, and which."""
-        return of_factors(self.figures, self.remedies.get("chains", ""))
+        chains = self.remedies.get("chains", "")
+        return of_factors(self.figures, chains, self.remedies.get("searches", chains))
 
     @property
     def number(self) -> Number:
         """Whether the number of factors can be used."""
         chains, more = (self.remedies.get(n, "") for n in ("chains", "number"))
-        return of_number(self.figures, chains, more)
+        return of_number(self.figures, chains, more, self.remedies.get("searches", chains))
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -348,8 +349,8 @@ def status_of(figures: Figures) -> Status:
         # are those of a model without factors.
         most = figures.factors_agreeing > 0.5
         if figures.factors_differing is not None:
-            most = len(factors.holding) > len(factors.differing) + len(factors.alone)
-        judged = factors.status is not Holds.NOT_YET or bool(factors.alone)
+            most = len(factors.holding) > len(factors.differing) + len(factors.rarely_found)
+        judged = factors.status is not Holds.NOT_YET or bool(factors.rarely_found)
         most = factors.counts and most and judged
         told = predictions.holds and not nothing
         return Status.IN_PART if told or most else Status.UNRELIABLE

@@ -9,7 +9,6 @@ from bmfjax.diagnostics import split_rhat
 from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict.factors import factors_differ
 from bmfjax.verdict.figures import Figures
-from bmfjax.verdict.number import searches_agree
 from bmfjax.verdict.part import ESS_PER_CHAIN, RHAT_SLOW
 from bmfjax.verdict.predictions import predictions_agree
 from bmfjax.verdict.record import fewest_draws
@@ -40,17 +39,14 @@ UNKNOWN = Tried()
 def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
     """Say what to try next where chains over nonnegative factors do not agree; else nothing."""
     chains = figures.num_chains
-    more = f"ask more chains, num_chains={2 * chains} (--chains {2 * chains})"
     if figures.converged:
-        # More draws do not tell what the searches of others find.
-        lonely = bool(figures.factors_alone) or not searches_agree(figures)
-        return (tried.remedy or more) if lonely else ""
+        return ""
     if tried.remedy:
         return tried.remedy
     if chains == 1:
         return FOUR_CHAINS
     if figures.is_alone:
-        return more
+        return more_chains(figures, tried)
     if tried.ended and predictions_agree(figures):
         return UNTIL_ALL
     if tried.particles:
@@ -80,6 +76,12 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
         less = tried.rank - 1
         return f"fit with a smaller rank, rank={less} (--rank {less}), or use one mode alone"
     return RESUME if tried.stopped else _more_draws(figures, chains, tried)
+
+
+def more_chains(figures: Figures, tried: Tried = UNKNOWN) -> str:
+    """Say what to try where too few searches found something: more draws do not tell."""
+    number = 2 * figures.num_chains
+    return tried.remedy or f"ask more chains, num_chains={number} (--chains {number})"
 
 
 #: Fewer draws of a chain say little of where it would go.

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bmfjax.infer.searched import Searched
-from bmfjax.posterior.searches import searches_of
+from bmfjax.infer.search_ends import SearchEnds
+from bmfjax.posterior.searches import count_searches
 
 ROWS, COLUMNS, CHAINS = 40, 12, 4
 RNG = np.random.default_rng(0)
@@ -17,7 +17,7 @@ def found(origin, ends, draws=None, **more):
     usage, basis = (np.stack(part) for part in zip(*ends, strict=True))
     draws = [(USAGE, BASIS)] * len(origin) if draws is None else draws
     means = [np.stack(part).astype(float) for part in zip(*draws, strict=True)]
-    return searches_of(Searched(np.array(origin), usage, basis), means, **more).found.tolist()
+    return count_searches(SearchEnds(np.array(origin), usage, basis), means, **more).found.tolist()
 
 
 def with_features(*kept):
@@ -72,9 +72,9 @@ def test_some_of_the_chains_speak_of_their_own_searches():
     assert found([0, 1, 0, 1], ends, [WHOLE] * 2, chains=[2, 3]) == [3, 3, 2]
     origin = np.array([0, 1, 0, 1])
     usage, basis = (np.stack(part) for part in zip(*ends, strict=True))
-    first = Searched(origin, usage, basis).of_chains([1, 2])
+    first = SearchEnds(origin, usage, basis).of_chains([1, 2])
     means = [np.stack([f] * 2).astype(float) for f in WHOLE]
-    assert searches_of(first, means).found.tolist() == [3, 3, 2]
+    assert count_searches(first, means).found.tolist() == [3, 3, 2]
 
 
 def test_boolean_factors_are_as_alike_as_those_of_chains_that_agree():

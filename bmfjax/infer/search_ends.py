@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Searched(NamedTuple):
+class SearchEnds(NamedTuple):
     """The ends of independent searches for the start of a chain, one of each.
 
     Attributes
@@ -40,13 +40,13 @@ class Searched(NamedTuple):
         """Number of factors with rows and columns at each end, (search,) int."""
         return (self.usage.any(1) & (self.basis != 0).any(1)).sum(-1)
 
-    def of_chains(self, chains) -> Searched:
+    def of_chains(self, chains) -> SearchEnds:
         """Return it with the searches of some chains (int) first.
 
         Examples
         --------
         >>> usage, basis = np.zeros((3, 4, 1), bool), np.arange(3.0)[:, None, None]
-        >>> found = Searched(np.array([0, 2, 2]), usage, basis)
+        >>> found = SearchEnds(np.array([0, 2, 2]), usage, basis)
         >>> some = found.of_chains([2, 0])
         >>> some.origin.tolist(), some.basis.ravel().tolist()
         ([0, 1, 0], [2.0, 0.0, 1.0])
@@ -54,15 +54,15 @@ class Searched(NamedTuple):
         chains = np.asarray(chains, int)
         order = np.concatenate([chains, np.setdiff1d(np.arange(self.number), chains)])
         origin = np.where(self.origin < 0, -1, np.argsort(order)[self.origin])
-        return Searched(origin[order], self.usage[order], self.basis[order])
+        return SearchEnds(origin[order], self.usage[order], self.basis[order])
 
     def arrays(self, start: str = "") -> dict[str, np.ndarray]:
         """Return it as small arrays, whose names have a `start`; `of_arrays` reads them.
 
         Examples
         --------
-        >>> found = Searched(np.array([0]), np.eye(3, 2)[None] > 0, np.ones((1, 4, 2), "f4"))
-        >>> again = Searched.of_arrays(found.arrays())
+        >>> found = SearchEnds(np.array([0]), np.eye(3, 2)[None] > 0, np.ones((1, 4, 2), "f4"))
+        >>> again = SearchEnds.of_arrays(found.arrays())
         >>> all(map(np.array_equal, found, again))
         True
         """
@@ -70,7 +70,7 @@ class Searched(NamedTuple):
         return {start + name: value for name, value in own.items()}
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray], start: str = "") -> Searched | None:
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray], start: str = "") -> SearchEnds | None:
         """Return what `arrays`, among others, were made of; None where there are none."""
         if f"{start}origin" not in arrays:
             return None
