@@ -1,4 +1,4 @@
-"""What the benchmark of peers computes by itself: curves, intervals, scores and choices."""
+"""What benchmarks compute for peers by itself: curves, intervals, scores and choices."""
 
 import numpy as np
 import pytest
@@ -7,17 +7,17 @@ from scipy.stats import norm
 import bmfjax
 from benchmarks.agreement import mnist
 from benchmarks.papers.message_passing import message_passing
-from benchmarks.prediction import peers_binary, peers_form, peers_ratings
+from benchmarks.prediction import panel_baselines, panel_ratings
 
 
 def test_platts_curve_is_the_one_that_made_the_outcomes():
     rng = np.random.default_rng(0)
     told = rng.random(200_000)
     truth = 1 / (1 + np.exp(2.0 - 5.0 * told))
-    found = peers_binary.platt(told, (rng.random(told.shape) < truth).astype(float))
+    found = panel_baselines.platt(told, (rng.random(told.shape) < truth).astype(float))
     assert np.abs(found(told) - truth).max() < 0.01  # standard errors are below 0.003
     # Outcomes that a threshold tells apart have a finite curve.
-    apart = peers_binary.platt(told[:50], (told[:50] > 0.5).astype(float))
+    apart = panel_baselines.platt(told[:50], (told[:50] > 0.5).astype(float))
     assert 0.0 < apart(np.array([0.0]))[0] < 0.1 < 0.9 < apart(np.array([1.0]))[0] < 1.0
 
 
@@ -26,27 +26,14 @@ def test_normal_draws_tell_their_predictive_density_and_interval():
     cells = 400
     test = np.column_stack([np.arange(cells), np.arange(cells), rng.normal(3.0, 1.3, cells)])
     draws = 3.0 + 0.5 * rng.standard_normal((2_000, cells))
-    told = peers_ratings.of_draws(draws, 1.2, test)
+    told = panel_ratings.of_draws(draws, 1.2, test)
     # A normal with normal noise is normal, with the sum of the variances: 0.25 + 1.44 = 1.69.
     exact = norm(3.0, 1.3)
     assert np.abs(told.log_score - exact.logpdf(test[:, 2])).max() < 0.4
     assert told.log_score.mean() == pytest.approx(exact.logpdf(test[:, 2]).mean(), abs=0.01)
     assert told.interval.mean(1) == pytest.approx(exact.interval(0.9), abs=0.02)
-    found = peers_ratings.scores(peers_ratings.Problem(test, test), told)
+    found = panel_ratings.scores(panel_ratings.Problem(test, test, (cells, cells)), told)
     assert found["coverage"] == pytest.approx(0.9, abs=0.06)  # four standard errors
-
-
-def test_missing_entries_are_filled_with_what_a_fit_says_of_them():
-    rng = np.random.default_rng(2)
-    truth = np.outer(rng.uniform(0.3, 1, 30), rng.uniform(0.3, 1, 12))
-    train = np.where(rng.random(truth.shape) < 0.05, np.nan, truth)
-
-    def fit(values, factors):
-        u, s, v = np.linalg.svd(values, full_matrices=False)
-        return u[:, :1] * s[0], v[:1]
-
-    usage, basis = peers_binary.filled(train, fit)
-    np.testing.assert_allclose(usage @ basis, truth, atol=1e-3)
 
 
 def test_the_choice_passes_over_what_fails():
@@ -55,17 +42,17 @@ def test_the_choice_passes_over_what_fails():
             raise ValueError("no such rank")
         return np.nan if options["rank"] == 2 else abs(options["rank"] - 4.2)
 
-    chosen, _ = peers_form.best_of(peers_form.grid(rank=(1, 2, 3, 4, 5)), loss)
+    chosen = panel_ratings.best_of(panel_ratings.grid(rank=(1, 2, 3, 4, 5)), loss)
     assert chosen == {"rank": 4}
     with pytest.raises(ValueError, match="no candidate"):
-        peers_form.best_of(peers_form.grid(rank=(1, 2)), loss)
+        panel_ratings.best_of(panel_ratings.grid(rank=(1, 2)), loss)
 
 
 def test_effects_are_those_of_users_and_items():
     user, item = (a.ravel() for a in np.meshgrid(np.arange(5), np.arange(3), indexing="ij"))
     of_user, of_item = np.array([-2, -1, 0, 1, 2]), np.array([-1, 0, 1])
     train = np.column_stack([user, item, 3 + of_user[user] + of_item[item]])
-    level, *found = peers_ratings.effects_of(train, (5, 3), damping=0.0)
+    level, *found = panel_ratings.effects_of(train, (5, 3), damping=0.0)
     assert level == pytest.approx(3.0)
     np.testing.assert_allclose(found[0], of_user, atol=1e-9)
     np.testing.assert_allclose(found[1], of_item, atol=1e-9)

@@ -91,15 +91,10 @@ Both, and neither explains the distance to additive factors. At rank 10 the defa
 | thresholded nonnegative factorisation | 54,019 | | |
 
 Under the default prior the solution with 1,900 more wrong entries has a log joint that is higher by
-3,800, so the prior seems to cause these errors. A log joint does not prove it: it holds one draw of
-the usage. And chains that start from the other solution stay there. Under the prior 1/2, of two
-chains that start from the other solution one ends 310 units higher and one 457 lower than the best
-of its own starts: modes keep chains apart, and the search for starts does not always find the
-highest. Only the second row has an R-hat of at most 1.01, and its two chains start from one
-solution. The nonnegative factorisation adds factors where the Boolean product does not, and both
-probably differ for that reason; it was not studied further. Of each row 200 s at most are sampling,
-with other work beside it; the rest is looking for starts. Rebirths of whole factors are accepted 2
-to 7 % of the time.
+3,800, so the prior seems to cause these errors. But chains that start from the other solution stay
+there, and only the second row has an R-hat of at most 1.01: modes keep chains apart. The
+nonnegative factorisation adds factors where the Boolean product does not. Of each row 200 s at most
+are sampling, with other work beside it.
 """
 
 

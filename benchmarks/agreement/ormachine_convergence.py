@@ -155,18 +155,10 @@ defaults, and ten minutes of sampling at most.
 | pan-cancer pathways, 8, shared starts | 685 | 1.001 | 1.011 | 8 of 8 | 730 |
 | mushrooms, 10, shared starts | 588 | 1.149 | infinite | 10 of 10 | 928 |
 
-Six of these nine fits of small matrices went on with jumps between the solutions that their chains
-had found: a whole solution is proposed, and taken or not by its exact probability. Without jumps
-two of three seeds of the votes at rank 8 ended at 1.29 and 1.21 after ten minutes, with chains in
-different modes.
-
-Chains that agree are no proof: a mode that no chain has found shows in no R-hat. On large matrices
-the chains share their starts, so that R-hat cannot show modes that all of them left. On the
-mushrooms three chains are at a log joint of about -267,588 and one at -267,631, and an earlier run
-had two at -267,236 to -267,238: the search does not always end at the highest mode. The log joint
-does not rank modes by weight, because it holds one draw of the usage: on the votes at rank 8 it is
-about -4,225 in the mode where the chains of all seeds end, and was between -4,040 and -4,095 in
-another.
+Six of the nine fits of small matrices went on with jumps between the solutions that their chains
+had found. Chains that agree are no proof: a mode that no chain has found shows in no R-hat, and on
+large matrices the chains share their starts. On the mushrooms three chains are at a log joint of
+about -267,588 and one at -267,631, and an earlier run had two at -267,236 to -267,238.
 
 The tables have all seeds, and runs of earlier code. Seconds are upper bounds: cores were shared.
 """

@@ -26,7 +26,6 @@ from numpyro.infer import MCMC, NUTS, init_to_value
 from scipy.stats import ks_2samp
 
 import bmfjax
-from benchmarks.calibration.mala import reflected_mala
 from benchmarks.device import command_line, some
 from benchmarks.form import Records, figures, notes, page, table
 from benchmarks.record import write_record
@@ -126,9 +125,6 @@ def samplers(posterior: Posterior, batches):
     shape, density, data = posterior.shape, posterior.density, posterior.exact.data
     build = functools.partial(langevin, density, shape, initial=None)
     yield "Gibbs, again", posterior.exact
-    for h in (0.5, 1.0):
-        algorithm = reflected_mala(density, step_size=h, num_steps=5, initial=None)
-        yield f"MALA reflected, h {h}", (algorithm, data)
     yield "truncate, all data", (build(batch=shape), data)
     # By the names that users have, with their defaults but for the batch.
     for size in batches:
@@ -242,25 +238,6 @@ def rows_of(name: str, share: float, chosen: str) -> dict:
             "exact": reference, "rows": rows}  # fmt: skip
 
 
-def markdown(tables: dict) -> str:
-    """The tables for a page."""
-    lines = []
-    for name, found in tables.items():
-        lines += [
-            f"\n**{name}, rank {found['rank']}** ({found['entries']} entries, {found['near_0']} "
-            f"near 0, {found['near_1']} near 1; exact run: {found['exact']['ess']} effective "
-            "draws)\n",
-            "| sampler | mean | sd | ratio | KS near 0 | inside | near 1 | ESS/s | seconds |",
-            "| --- " * 9 + "|",
-        ]
-        for label, row in found["rows"].items():
-            ks = [row[f"ks_{n}"] for n in ("near_0", "inside", "near_1")]
-            cells = [row["mean"], row["sd"], row["ratio"], *("" if v is None else v for v in ks)]
-            cells += [row["ess_per_second"], row["seconds"]]
-            lines.append(f"| {label} | " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines)
-
-
 NOTES = notes(("c78ced3", "other work ran beside it: compare effective draws within a table"))
 
 ANSWER = """
@@ -281,22 +258,16 @@ up to 300 entries, against a long run of the exact sampler.
 | SGLD reflect, batch 64, h 0.4 | 0.798 | 0.751 | 101.9 |
 | SGLD logit, batch 64, h 0.1 | 0 | 0.126 | 0.8 |
 
-An effective draw of `AuxiliaryGibbs` with batch 64 costs 2.9 times one of Gibbs at this size (499.9
-of 174.3). For larger matrices it [costs less](#from-which-size-on-are-minibatches-cheaper).
-
 No smaller step, top-up or control variate makes clamping right. Reflection gets better as the step
-shrinks, 0.80 at h = 0.4 and 0.20 at 0.1; at h = 0.4 chains can leave the mode for good. The logit
-mixes slowly, and its small figures are what is left after a large Monte Carlo variance is
-subtracted.
+shrinks, 0.80 at h = 0.4 and 0.20 at 0.1. The logit mixes slowly, and its small figures are what is
+left after a large Monte Carlo variance is subtracted.
 
 This answers the first question of Gonsior (2019), whether IASG has an optimal preconditioner for
-functions that are locally Lipschitz: not one that bounds leave right. Of a block the relaxed
-objective is quadratic, so that its curvature, a Kronecker product of the identity and a Gram
-matrix, is the optimal one of Mandt et al. (2017) away from bounds. At a bound averages of iterates
-are wrong whatever they are multiplied by: by Fisher information, as in the thesis, means are 0.76
-posterior standard deviations off, by that curvature 0.58. A mirror map (the logit) removes the
-bounds, and mixes a hundred times more slowly than reflection. What helps is to leave averages:
-reflected steps with noise have 0.08, auxiliary variables 0.002.
+functions that are locally Lipschitz: not one that bounds leave right. Away from bounds the
+curvature of a block is the optimal one of Mandt et al. (2017). At a bound averages of iterates are
+wrong whatever they are multiplied by: by Fisher information, as in the thesis, means are 0.76
+posterior standard deviations off, by that curvature 0.58. A mirror map (the logit) mixes a hundred
+times more slowly than reflection. Reflected steps with noise have 0.08, auxiliary variables 0.002.
 """
 
 _BIAS = ("mean", "sd", "ratio", "ks_near_0", "ks_inside", "ks_near_1", "ess_per_second", "seconds")
@@ -319,10 +290,10 @@ def tables(records: Records):
         "  the cores as well: compare within a table."
     )
     yield (
-        "`Gibbs`, `MALA` and `truncate, all data` are exact, and NUTS is as far as it does not "
-        "diverge. `h` is the step in units of the block's own covariance. A draw of SGLD is ten "
-        "steps with block-Newton preconditioning (`bmfjax.kernels.langevin`). `truncate` is the "
-        "auxiliary-variable step of `bmfjax.kernels.sgmcmc.boundary`."
+        "`Gibbs`, `MALA` (no longer in the script) and `truncate, all data` are exact, and NUTS is "
+        "as far as it does not diverge. `h` is the step in units of the block's own covariance. A "
+        "draw of SGLD is ten steps with block-Newton preconditioning (`bmfjax.kernels.langevin`). "
+        "`truncate` is the auxiliary-variable step of `bmfjax.kernels.sgmcmc.boundary`."
     )
     for size, case in figures(records, "bias_table").get("tables", {}).items():
         yield f"## {size}, rank {case['rank']}"
@@ -342,7 +313,6 @@ def main() -> None:
         only=("", "samplers whose name holds this"),
     )  # fmt: skip
     tables = {name: rows_of(name, options.share, options.only) for name in options.sizes}
-    print(markdown(tables))
     print(write_record("bias_table", {"warmup": WARMUP, "tables": tables}, options.output))
 
 

@@ -318,19 +318,6 @@ share is observed and the others are counted; in the last all are observed and 4
 | OrMachine, one start, 100 + 100 sweeps | | | 0.00869 ± 0.00035 |
 | message passing | 0.0391 ± 0.0009 | 0.00722 ± 0.00638 | |
 | authors' program, one start | 0.0241 ± 0.0006 | 0.00071 ± 0.00010 | 0.00896 ± 0.00036 |
-
-In pairs, message passing has 0.0160 ± 0.0007 more than the OrMachine at 2 %, and at 5 % it ends in
-a poor solution on one matrix of ten. The authors' program, which anneals from one start, has 0.0010
-± 0.0003 more at 2 % and 0.00045 ± 0.00019 more at 40 % flips, and at 5 % as many.
-
-Processor milliseconds of a sweep on one core, the least of three rounds, with other work beside
-them:
-
-| matrix | here | authors' program |
-| --- | --- | --- |
-| 1,000 x 1,000, rank 10 | 1.71 | 48.5 |
-| 10,000 x 1,000, rank 20 | 14.19 | 1,306.6 |
-| 100,000 x 1,000, rank 20 | 94.48 | 15,164.7 |
 """  # noqa: E501
 
 

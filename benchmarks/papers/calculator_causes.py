@@ -187,12 +187,8 @@ a random start. Whoever knows the ten digits has 0.28.
 
 The size of the pictures explains most of the rest: 13 x 8 pixels [have 1.99 and
 1.52](results/calculator_digits.json). Twice the digits halve the errors, and leave layers little to
-gain. A top layer in which each row uses exactly one factor, as on the slides, changes nothing. The
-product of one chain's mean factors, as the authors' program predicts, is at most 0.05 worse than
-the mean of that chain's own products, but for one layer of 14 (30 beside 12). Beside the mean of
-all chains it is up to 0.25 worse, with 100 digits. One layer of 14 factors fails: on some masks
-chains stay where everything is covered. The paper does not state its ranks, flips and priors above
-the data, and what the authors published of their program has no such example.
+gain. The paper does not state its ranks, flips and priors above the data, and what the authors
+published of their program has no such example.
 """
 
 

@@ -231,18 +231,9 @@ OptiBlock* (Avellaneda and Villemaire 2022) on 20 of 21, of which we had to infe
 most methods compared there may not cover a zero, and the polish may. Each polish had 20 s on one
 core.
 
-| matrix, rank | polish | best known |
-| --- | --- | --- |
-| house votes, 10 | 229 | 240 |
-| hepatitis, 10 | 704 | 907 |
-| heart, 10 | 427 | 419 |
-| nursery, 8 | 66,056 | 67,720 |
-| dermatology, 147 | 83 | 75 |
-
-"Best known" is the best of both papers. The fewest wrong entries are not the truth. On noisy
-matrices of Gonsior (2019) with 8 x 8 tiles the polish of thresholded nonnegative factors brings the
-wrong entries beside the data down, and those beside the noise-free matrix up, from 177 and 220 to
-1,216 and 793.
+The fewest wrong entries are not the truth: on noisy matrices of Gonsior (2019) with 8 x 8 tiles the
+polish of thresholded nonnegative factors brings the wrong entries beside the data down, and those
+beside the noise-free matrix up, from 177 and 220 to 1,216 and 793.
 
 Two matrices of each kind (512 x 512, 30 tiles), all methods in one run. PanPal, Primp and the two
 posteriors find the number of factors (`rank="auto"`, 120 s of sampling on one core, 154 s in all at

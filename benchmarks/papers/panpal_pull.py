@@ -102,11 +102,10 @@ numbers alone, as published, none is.
 | the same, ones free | 30 | 0 |
 
 From a uniform start a product of 10 factors is far above one everywhere, the squares drive all
-entries down, and the pull takes them to 0, where the gradient of the squares vanishes: the empty
-tiling is a fixed point. So the fault is in the published search and not in this program. A later
-program of the first author starts with a pull of zero that grows, and so does `papers/elbmf.py`;
-`panpal` stays as published. One matrix was tried. The test of TrustPal
-[inside the search](#what-does-trustpal-find-inside-the-search) is no cure.
+entries down, and the pull takes them to 0, where the gradient of the squares vanishes. So the fault
+is in the published search and not in this program. A later program of the first author starts with
+a pull of zero that grows, and so does `papers/elbmf.py`; `panpal` stays as published. One matrix
+was tried.
 """
 
 

@@ -327,14 +327,8 @@ first matrix, clean, with the Normal prior and batch 512, ten times as many draw
 entries from 295 to 70.
 
 From the optimum of the noisy matrix all nine rows had more wrong entries here than in the thesis on
-our first matrix: 8 to 149 against 0 to 111. Other matrices explain this in part. At batch 512 the
-thesis's 40, 32 and 32 are in the range of ours, 24 to 80, and so is its 0 with the Laplace prior at
-batch 75. In the other five rows it is below the lowest of our three, by 12 to 38 entries. The nine
-rows of the thesis share one matrix, as ours of a seed do, so that this is one difference and not
-nine. Why its matrix is easier than ours we cannot tell: it is not available.
-
-Rows have three matrices, two of them five, but for the nine from the optimum of the clean matrix:
-there five have two and four have one, all without a wrong entry.
+our first matrix: 8 to 149 against 0 to 111. Its matrix is not available, and its nine rows share
+one.
 
 With `--draws 60000 --rank 30` the runs are those of the tables. Without these options it makes
 every run of the thesis's table 3.2, on several matrices with `--seeds`; a run that was cut off goes

@@ -42,7 +42,7 @@ import numpy as np
 from benchmarks.device import COMMIT, HIDDEN, apart, command_line, processor, resident, some
 from benchmarks.form import page
 from benchmarks.pages import RESULTS
-from benchmarks.prediction import panel_page, peers_ratings
+from benchmarks.prediction import panel_page, panel_ratings
 from benchmarks.prediction.panel_baselines import TUNED, column_means, tuned
 from benchmarks.prediction.panel_data import RATED, SETS, ratings, read, scores, split
 from benchmarks.prediction.panel_models import (
@@ -59,8 +59,7 @@ __all__ = ["SETS", "read"]
 
 #: Cheap ones first.
 MODELS = ("column means", *TUNED, *FITS)
-RATINGS_PEERS = {name: method for name, method in peers_ratings.METHODS.items() if not method.ours}
-RATINGS_MODELS = (*RATINGS_PEERS, *RATINGS_FITS)
+RATINGS_MODELS = (*panel_ratings.METHODS, *RATINGS_FITS)
 #: One thread each: threads that wait for each other count as processor seconds. And what was
 #: compiled earlier is not found: to compile counts, too.
 ALONE = {
@@ -93,13 +92,13 @@ def of_ratings(options, name: str, model: str) -> dict:
     if model in RATINGS_FITS:
         answer, told = rated(model, asked, options)
     else:
-        method = RATINGS_PEERS[model].run(asked, options.seed)
+        method = panel_ratings.METHODS[model].run(asked, options.seed)
         answer = method.predicted
         told = {
             key: value for key, value in method.chosen.items() if isinstance(value, int | float)
         }
     spent = _spent(began)
-    found = peers_ratings.scores(asked, answer)
+    found = panel_ratings.scores(asked, answer)
     found |= {"rmse": found["rmse"] / unit, "width": found["width"] / unit}
     return found | told | {"shape": list(asked.shape)} | spent
 
@@ -124,7 +123,7 @@ def one(options) -> None:
 
 def missing_package(model: str) -> str | None:
     """Return the package that a peer needs and that is not installed."""
-    needed = RATINGS_PEERS[model].packages if model in RATINGS_PEERS else ()
+    needed = panel_ratings.METHODS[model].packages if model in panel_ratings.METHODS else ()
     if model in TUNED:
         needed = (TUNED[model].package,)
     return next((n for n in needed if n and importlib.util.find_spec(n) is None), None)

@@ -16,8 +16,6 @@ import numpy as np
 import scipy.sparse
 from scipy.special import expit, logit, softmax
 
-from benchmarks.prediction.peers_binary import platt
-
 #: Probabilities stay this far from 0 and 1: one certain entry would decide the score.
 LEAST = 0.002
 
@@ -174,6 +172,22 @@ TUNED = {
     "cmfrec CMF": Tuned(cmf, _settings((2, 8, 24), lambda_=(1.0, 5.0)), (1, 1), "cmfrec", True),
     "myFM probit": Tuned(myfm, _settings((2, 6)), (1, 1), "myfm"),
 }
+
+
+def platt(told, outcome):
+    """Return the logistic curve from predictions to probabilities, by Newton's method.
+
+    Outcomes are pulled towards one half as in Platt (1999), so that the curve stays finite.
+    """
+    ones = outcome.sum()
+    target = np.where(outcome == 1, (ones + 1) / (ones + 2), 1 / (len(outcome) - ones + 2))
+    design = np.column_stack([np.ones(len(told)), told])
+    weight = np.zeros(2)
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-np.clip(design @ weight, -30, 30)))
+        curvature = (design * (p * (1 - p))[:, None]).T @ design + 1e-6 * np.eye(2)
+        weight = weight + np.clip(np.linalg.solve(curvature, design.T @ (target - p)), -5, 5)
+    return lambda x: 1 / (1 + np.exp(-np.clip(weight[0] + weight[1] * x, -30, 30)))
 
 
 def log_score(probability, ones, where=...) -> float:

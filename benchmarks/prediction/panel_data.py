@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.prediction.panel_baselines import log_score
-from benchmarks.prediction.peers_ratings import Problem
+from benchmarks.prediction.panel_ratings import Problem
 
 #: Where a set lies, and the most rows and columns that are taken of it.
 SETS = {

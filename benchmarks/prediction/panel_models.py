@@ -55,10 +55,11 @@ FITS = {
 }
 RATINGS_FITS = {
     "pmf": Model("PMF", {}, "kernels/ratings"),
-    "ordered-probit": Model("OrderedProbit", {}, "kernels/ratings"),
+    "pmf, rank tried": Model("PMF", {}, "kernels/ratings", finds_rank=False),
+    "ordered-probit, rank tried": Model("OrderedProbit", {}, "kernels/ratings", finds_rank=False),
 }
 #: Numbers of factors that are tried where a fit does not find it, and the most entries for that.
-RANKS = (3, 8)
+RANKS, RATINGS_RANKS = (3, 8), (5, 10)
 MOST_ENTRIES = 10_000
 
 
@@ -136,10 +137,24 @@ def predicted(name: str, ones, shown, hidden, options):
 def rated(name: str, asked, options):
     """Return what a model of ratings tells of the hidden ones, and of itself."""
     import bmfjax
-    from benchmarks.prediction.peers_ratings import told_by
+    from benchmarks.prediction.panel_ratings import scores, told_by, without_a_tenth
 
-    given = {} if options.max_cpu is None else {"max_time": options.max_cpu}
-    data = bmfjax.Ratings(*asked.train.T, shape=asked.shape, scale=asked.scale)
-    model = getattr(bmfjax, RATINGS_FITS[name].kind)("auto")
-    fit = bmfjax.fit(data, model, seed=options.seed, progress=False, **given)
-    return told_by(fit, asked), told(fit)
+    model, limit = RATINGS_FITS[name], options.max_cpu
+
+    def fit(rank, asked):
+        given = {} if limit is None else {"max_time": limit}
+        data = bmfjax.Ratings(*asked.train.T, shape=asked.shape, scale=asked.scale)
+        value = getattr(bmfjax, model.kind)(rank)
+        return bmfjax.fit(data, value, seed=options.seed, progress=False, **given)
+
+    def error(rank) -> float:
+        return scores(part, told_by(fit(rank, part), part))["rmse"]
+
+    rank, chosen = "auto", {}
+    if not model.finds_rank:
+        limit = limit and limit / (len(RATINGS_RANKS) + 1)
+        part = without_a_tenth(asked, options.seed)
+        rank = min(RATINGS_RANKS, key=error)
+        chosen = {"number": rank}
+    found = fit(rank, asked)
+    return told_by(found, asked), told(found) | chosen

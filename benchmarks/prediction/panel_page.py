@@ -16,7 +16,7 @@ from benchmarks.form import Records, number, percent, table
 from benchmarks.prediction.panel_baselines import TUNED
 from benchmarks.prediction.panel_data import RATED, SETS
 from benchmarks.prediction.panel_models import FITS, RATINGS_FITS
-from benchmarks.prediction.peers_ratings import METHODS
+from benchmarks.prediction.panel_ratings import METHODS
 
 ROOT = Path(__file__).parents[2]
 PAGE, MODELS_PAGE = ROOT / "docs" / "panel.md", ROOT / "docs" / "models.md"
@@ -34,7 +34,6 @@ NAMES = {
     "lastfm": "artists", "mushroom": "mushrooms", "news100": "words", "pancan": "tumours",
     "pbmc": "cells", "movielens-100k": "MovieLens 100K", "movielens-small": "MovieLens small",
 }  # fmt: skip
-RATINGS_PEERS = [name for name, method in METHODS.items() if not method.ours]
 #: Nats below the best that are as good.
 NEAR = 0.005
 REFUSED = "Do not rely"
@@ -230,7 +229,7 @@ def _score(cells: dict, model: str) -> str:
 def absent(sets: dict) -> Iterable[str]:
     """Yield a line for each reason why cells are empty."""
     reasons: dict[str, dict[str, list[str]]] = {}
-    kinds = ((SETS, ("column means", *TUNED, *FITS)), (RATED, (*RATINGS_PEERS, *RATINGS_FITS)))
+    kinds = ((SETS, ("column means", *TUNED, *FITS)), (RATED, (*METHODS, *RATINGS_FITS)))
     for names, models in kinds:
         for name, model in itertools.product(names, models):
             cell = sets.get(name, {}).get(model, {})
@@ -243,21 +242,6 @@ def absent(sets: dict) -> Iterable[str]:
             f"{model} ({', '.join(n) if len(n) < len(SETS) else 'all'})" for model, n in of.items()
         )
         yield f"* {why}: {told}"
-
-
-def runs(sets: dict) -> Iterable[str]:
-    """Yield a line for each run of binary features: their sampler has changed between some."""
-    for model in (SIGNED, POSITIVE):
-        found: dict[tuple, list[str]] = {}
-        for name in SETS:
-            if cell := scored(sets.get(name, {})).get(model):
-                key = cell["commit"], cell.get("sampler", "not noted"), _allowed(cell)
-                found.setdefault(key, []).append(NAMES.get(name, name))
-        told = [
-            f"{', '.join(names)} (commit {commit}, sampler {sampler}, {allowed})"
-            for (commit, sampler, allowed), names in found.items()
-        ]
-        yield f"* {model}: {'; '.join(told)}"
 
 
 def cells_table(sets: dict) -> str:
@@ -368,24 +352,13 @@ def tables(records: Records):
     for name, record in records.items():
         sets = record["figures"]["sets"]
         yield f"## {name}"
-        yield EXPLAINED + elsewhere(sets)
-        yield summary(sets)
-        yield RULE
-        yield "Mean log probability of a hidden entry, in nats. " + DAGGER
-        yield from score_tables(sets)
-        yield "Cells without a score:"
-        yield "\n".join(absent(sets))
-        if any(sets.get(rated) for rated in RATED):
-            yield "Ratings. The errors are in the unit of the publisher, intervals of 90 %."
-            yield ratings_table(sets)
-        yield COUNTED
-        yield trial_table(sets)
         yield (
-            "All cells: calibration error, beside its two quantiles by chance, of independent "
-            "entries and of draws of the posterior; the most factors of any draw, or the number "
-            "that was chosen; of fits the processor seconds that were allowed, and what the "
-            "verdict begins with and says of its three parts; and the commit. Cells of "
-            "earlier runs have no coverage and no memory."
+            "The page of the panel has the tables of all models. Here are all cells: "
+            "calibration error, beside its two quantiles by chance, of independent entries and of "
+            "draws of the posterior; the most factors of any draw, or the number that was chosen; "
+            "of fits the processor seconds that were allowed, and what the verdict begins with and "
+            "says of its three parts; and the commit. Cells of earlier runs have no coverage and "
+            f"no memory. CPU s have all compilation.{elsewhere(sets)}"
         )
         yield cells_table(sets)
 
@@ -559,9 +532,6 @@ def page_of(sets: dict) -> str:
         *score_tables(sets),
         "Cells without a score:",
         "\n".join(absent(sets)),
-        "Binary features were fitted in several runs, with the processor seconds that are allowed "
-        "in brackets. Where the sampler differs it has changed between them:",
-        "\n".join(runs(sets)),
         "## Are the probabilities true?",
         "![Stated and observed probabilities of hidden entries, a panel for each model whose bins "
         "are in the record](pictures/panel-calibration.svg)",

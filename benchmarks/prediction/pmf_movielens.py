@@ -232,8 +232,6 @@ intervals. The targets were 0.882, and 90 % within half a percent:
 | which cells were rated, users and films | 0.8794 ± 0.0018 | 90.1 % |
 | the same, ordered probit | 0.8781 ± 0.0018 | 97.1 % |
 | ordered probit without attributes | 0.8971 ± 0.0024 | 97.1 % |
-
-An interval of an ordered probit is of whole stars and covers more than it must.
 """  # noqa: E501
 
 

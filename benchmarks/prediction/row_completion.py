@@ -253,13 +253,8 @@ three letters at 60 places, which a few factors of log odds do not describe. Sta
 are 0.001 to 0.007, and several differences on Jester, Audio and NLTCS are of that size.
 
 Two parts of the published protocol are not known: whether each row has a query of its own or all
-rows share one, and how shares are rounded. Each row has its own here. Under a true model the figure
-then falls as the share grows (Han 1978), and the published figure of NLTCS rises from 30 to 50 %.
-So the script also scores queries that all rows share, which shows how much the choice of the query
-changes the figure.
-
-The model is the logistic one with effects of columns. The rows' factors are integrated out by
-importance sampling, and the draws are one mixture. Validation rows choose the rank.
+rows share one, and how shares are rounded. Each row has its own here; the script also scores
+queries that all rows share. The model is the logistic one with effects of columns.
 """
 
 SET_NAMES = {"nltcs": "NLTCS", "baudio": "Audio", "jester": "Jester", "dna": "DNA"}

@@ -233,12 +233,6 @@ Of the bytes that one of two devices reads, it gets from the other (at most 15 %
 | `relaxed`, `iasg` | 20,000 x 2,000, 10 | 2.2 % |
 | ratings | 10,000 x 5,000, 1 % observed, 32 | 12 % |
 | `logistic`, `svi` | 20,000 x 2,000, 10 | 6.3 % |
-
-The logistic model exchanges sums and statistics of all rows and columns once a minibatch. A
-minibatch had 331,000 entries on average of 200 steps, as many as the run found that it needs. It
-would be 23 % at the size of a step, four entries a row and column. The share of `iasg` grows with
-rank x (1/rows + 1/columns). The times of the records of `relaxed` and `iasg` say nothing: other
-work took most of the machine.
 """  # noqa: E501
 
 

@@ -199,13 +199,9 @@ rounds:
 | 1,000 x 20,000, 20 | 14.9 | 10.4 | 1.43 | 29.3 | 1.1 | 1.00 |
 | 100,000 x 20,000, 20 | 933 | 799 | 1.17 | 46.7 | 1.7 | 1.52 |
 
-An earlier run, of which no record is kept, had a faster time in C at 100,000 x 1,000 and rank 10,
-against which the sampler was slower than C. Within this run the least and the median differ by up
-to 3 % in C, and by up to 39 % in one row of the sampler. The C program goes through one line at a
-time. The sampler goes through a block of up to 512 lines for each factor in turn, in a loop that is
-unrolled for large data. Neither is near a limit of the core: loops of the same C file read 31.6 GB
-a second from memory, and make 34.4 billion operations on 64-bit words a second in the first cache.
-The other sizes are on the page.
+Within this run the least and the median differ by up to 3 % in C, and by up to 39 % in one row of
+the sampler. Neither is near a limit of the core: loops of the same C file read 31.6 GB a second
+from memory, and make 34.4 billion operations on 64-bit words a second in the first cache.
 """  # noqa: E501
 
 

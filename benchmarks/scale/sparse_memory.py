@@ -119,9 +119,7 @@ dense, its moves of lines keep residuals of all entries.
 | | `nmf` | sparse | 1.49 | 2.12 | 8.0 |
 
 Memory is the peak beyond that of a process with everything imported, and holds the input and
-compiled programs. Most of it is not the matrix: of 100,000 x 20,000 the stored entries take 0.4 GB
-where the sampler has them, and the dense matrix would take 16 GB. The dense array is given as such,
-a few hundred megabytes of the dense figures. These are runs of ten sweeps.
+compiled programs. These are runs of ten sweeps.
 """  # noqa: E501
 
 

@@ -3,20 +3,15 @@
 One step of a chain of every model is compiled ahead of time for a TPU v5e and for an H200, neither
 of which has to be there, with the shapes of the data alone. Told are whether it compiles, seconds
 of compiling, and the bytes of arguments, results and scratch that the compiled program asks for,
-beside the memory of the device. The operations of a step are counted in what JAX traces, loops
-times their length: the same for every device. From published peaks follow seconds that a step
-takes at least: for its matrix products, for its operations on words, and for reading the arguments
-once. They are bounds, and not predictions; nothing is run.
+beside the memory of the device. Nothing is run.
 
 Needs what JAX needs for either device (`pip install "jax[tpu]"`, `"jax[cuda12]"`); a target whose
 compiler is not installed is named and left out.
 """
 
 import argparse
-import math
 import os
 import time
-from collections import Counter
 from pathlib import Path
 
 # Traced on the CPU; the compilers of the targets look for no device.
@@ -51,19 +46,8 @@ H200 = {
     "shared_memory_per_block_optin": 232_448, "registers_per_core_limit": 65_536,
     "registers_per_block_limit": 65_536,
 }  # fmt: skip
-#: Operations a second of 132 multiprocessors, from those of one in a clock cycle.
-_CLOCKS = 132 * 1.98e9
-#: Published: bytes of memory, bytes a second, and operations a second. Matrix products are of
-#: float32, on a TPU v5e a sixth of the bfloat16 rate (Google Cloud: TPU v5e), since a float32
-#: product takes six passes. Operations on words are known of the H200 alone (CUDA C++ programming
-#: guide, throughput of arithmetic instructions, compute capability 9.0: 64 and 16 in a cycle).
-TARGETS = {
-    "TPU v5e": {"memory": 16 * 2**30, "bandwidth": 819e9, "products": 197e12 / 6},
-    "H200": {
-        "memory": 141e9, "bandwidth": 4.8e12, "products": 67e12,
-        "bitwise": 64 * _CLOCKS, "popcounts": 16 * _CLOCKS,
-    },
-}  # fmt: skip
+#: Bytes of memory, as published.
+TARGETS = {"TPU v5e": {"memory": 16 * 2**30}, "H200": {"memory": 141e9}}
 
 
 def topology(target: str):
@@ -135,56 +119,8 @@ STEPS = {
 }
 
 
-# ---- what a step does -----------------------------------------------------------------------
-
-
-def operations(jaxpr) -> Counter:
-    """Count the operations of a traced program by kind, loops times their length.
-
-    `products` are multiplications and additions of matrix products, `random` words of random bits,
-    `popcounts` counted words, `bitwise` operations on words, `other` results of all else that
-    computes. Loops whose length is not known count once, and are told as `open_loops`.
-    """
-    found = Counter()
-    for equation in jaxpr.eqns:
-        name, out = equation.primitive.name, equation.outvars[0].aval
-        size = math.prod(getattr(out, "shape", ()))
-        inner = [v for v in equation.params.values() if hasattr(v, "eqns") or hasattr(v, "jaxpr")]
-        if name == "cond":  # the branch with the most
-            branches = [operations(b.jaxpr) for b in equation.params["branches"]]
-            found += max(branches, key=lambda c: c.total())
-        elif inner:
-            times = equation.params["length"] if name == "scan" else 1
-            found["open_loops"] += name == "while"
-            for one in inner:
-                for kind, number in operations(getattr(one, "jaxpr", one)).items():
-                    found[kind] += times * number
-        elif name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            left = equation.invars[0].aval.shape
-            found["products"] += 2 * size * math.prod(left[i] for i in contracted)
-        elif name in ("random_bits", "threefry2x32"):
-            found["random"] += size
-        elif name == "population_count":
-            found["popcounts"] += size
-        elif name in ("and", "or", "xor", "not", "shift_left", "shift_right_logical"):
-            found["bitwise"] += size
-        elif name not in MOVES:
-            found["other"] += max(size, *(math.prod(v.aval.shape) for v in equation.invars), 0)
-    return found
-
-
-#: What computes nothing: it moves, names or reshapes.
-_MOVES = """
-broadcast_in_dim reshape slice dynamic_slice dynamic_update_slice gather scatter concatenate
-transpose squeeze pad iota convert_element_type copy rev expand_dims split stop_gradient
-bitcast_convert_type random_wrap random_unwrap random_split random_fold_in random_seed
-"""
-MOVES = frozenset(_MOVES.split())
-
-
 def one_step(make) -> tuple:
-    """Return the step of a sampler, the shapes of what it takes, and its operations."""
+    """Return the step of a sampler, and the shapes of what it takes."""
     algorithm, data = make()
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(lambda k, d: algorithm.init(k, None, d), key, data)
@@ -194,8 +130,7 @@ def one_step(make) -> tuple:
         state, info = algorithm.step(key, state, data)
         return state, algorithm.observe(state, info)
 
-    counted = operations(jax.make_jaxpr(step)(key, state, shapes).jaxpr)
-    return step, (key, state, shapes), dict(counted)
+    return step, (key, state, shapes)
 
 
 def compiled(step, shapes, devices) -> dict:
@@ -225,18 +160,15 @@ ANSWER = """
 Yes, all nine steps that were tried, for an H200 and a TPU v5e, on a machine that has neither.
 Nothing was run for this.
 
-| one step of one chain | target | arguments, MB | scratch, MB | at least, ms | because of |
-| --- | --- | --- | --- | --- | --- |
-| Boolean, 1,300,000 x 20,000, rank 10 | H200 | 6,502 | 78 | 10.2 | operations on words |
-| Boolean, 1,300,000 x 20,000, rank 10 | TPU v5e | 6,549 | 5,586 | 8.0 | reading the matrix |
-| Boolean, 100,000 x 1,000, rank 20 | H200 | 26 | 12 | 0.079 | operations on words |
-| relaxed, 8,192 x 2,048, rank 30 | H200 | 135 | 67 | 0.046 | matrix products |
+| one step of one chain | target | arguments, MB | scratch, MB |
+| --- | --- | --- | --- |
+| Boolean, 1,300,000 x 20,000, rank 10 | H200 | 6,502 | 78 |
+| Boolean, 1,300,000 x 20,000, rank 10 | TPU v5e | 6,549 | 5,586 |
+| Boolean, 100,000 x 1,000, rank 20 | H200 | 26 | 12 |
+| relaxed, 8,192 x 2,048, rank 30 | H200 | 135 | 67 |
 
-The bounds follow from published peaks and from the operations of a step, counted in what JAX
-traces. A program that starts many small kernels comes nowhere near them: a bound says only what
-cannot be faster. On the TPU the largest matrix fits into 16 GB with little to spare, since the
-compiler asks for scratch of almost its size again, and takes 286 s on one core that other work
-shared. The rate of operations on words of a TPU is not published.
+On the TPU the largest matrix fits into 16 GB with little to spare, since the compiler asks for
+scratch of almost its size again, and takes 286 s on one core that other work shared.
 """
 
 
@@ -244,9 +176,7 @@ shared. The rate of operations on words of a TPU is not published.
 def tables(records: Records):
     yield (
         "Compiled ahead of time, on a machine without either; nothing was run. One step of one "
-        "chain; bytes are those that the compiled program asks for. The least seconds follow from "
-        "published peaks and from the operations that were counted: they are bounds, and not "
-        "predictions."
+        "chain; bytes are those that the compiled program asks for."
     )
     for name, record in records.items():
         found = record["figures"]
@@ -257,34 +187,22 @@ def tables(records: Records):
         )  # fmt: skip
         yield table(
             ["step", "target", "compiles", "seconds of compiling", "arguments, MB", "scratch, MB",
-             "fits", "at least, ms", "because of"],
+             "fits"],
             [
                 _compiled_row(step, target, one)
                 for step, case in found["steps"].items()
                 for target, one in case["compiled"].items()
             ],
         )  # fmt: skip
-        kinds = ("products", "bitwise", "popcounts", "random", "other")
-        yield "Operations of a step, in millions; `products` are those of matrix products."
-        yield table(
-            ["step", *kinds],
-            [
-                [step, *(number(case["operations"].get(kind, 0) / 1e6, 1) for kind in kinds)]
-                for step, case in found["steps"].items()
-            ],
-        )
 
 
 def _compiled_row(step: str, target: str, one: dict) -> list:
     """Tell of one step on one target: whether it compiles, and what it needs."""
     if "error" in one:
-        return [step, target, one["error"], *[""] * 6]
-    least = one["least_seconds"]
-    which = max(least, key=least.get)
+        return [step, target, one["error"], *[""] * 4]
     return [
         step, target, "yes", number(one["seconds"], 1), number(one["argument_bytes"] / 1e6, 1),
         number(one["scratch_bytes"] / 1e6, 1), "yes" if one["fits"] else "no",
-        number(1e3 * least[which], 3), which,
     ]  # fmt: skip
 
 
@@ -304,28 +222,16 @@ def main() -> None:
             figures["targets"][target]["left_out"] = str(error)
             print(target, error, flush=True)
     for name in options.steps:
-        step, shapes, counted = one_step(STEPS[name])
-        case = {"operations": counted, "compiled": {}}
+        step, shapes = one_step(STEPS[name])
+        case = {"compiled": {}}
         for target, devices in there.items():
             found = compiled(step, shapes, devices)
             if "error" not in found:
-                peaks = TARGETS[target]
                 needed = sum(found[f"{n}_bytes"] for n in ("argument", "output", "scratch"))
-                found |= {
-                    "fits": bool(needed < peaks["memory"]),
-                    "least_seconds": {
-                        "reading": found["argument_bytes"] / peaks["bandwidth"],
-                        **{
-                            kind: counted.get(kind, 0) / peaks[kind]
-                            for kind in ("products", "bitwise", "popcounts")
-                            if kind in peaks
-                        },
-                    },
-                }
+                found["fits"] = bool(needed < TARGETS[target]["memory"])
             case["compiled"][target] = found
             print(name, target, found, flush=True)
         figures["steps"][name] = case
-        print(name, counted, flush=True)
     print(write_record("accelerator_compile", figures, options.output))
 
 

@@ -471,76 +471,38 @@ def largest(found: Found) -> None:
 
 #: Processes that run tests, and the seconds after which they are stopped.
 WORKERS, TEST_SECONDS = 14, 125
-#: The variable that says which tests a process runs, and where it writes what becomes of them.
-SHARD = "BMFJAX_TEST_SHARD"
 _ERROR = re.compile(r"E  |F\d{4} |terminate|Fatal Python")
-#: Tests that take so many seconds are named.
-SLOW = 10
-
-
-def _last(hook):
-    """Let pytest call a hook after its own, which leave tests out; only its processes have it."""
-    pytest = sys.modules.get("pytest")
-    return hook if pytest is None else pytest.hookimpl(trylast=True)(hook)
-
-
-@_last
-def pytest_collection_modifyitems(items: list) -> None:
-    """Leave a process of tests its own ones, the long ones last; pytest calls it."""
-    if SHARD in os.environ:
-        number, workers, path = os.environ[SHARD].split(maxsplit=2)
-        items.sort(key=lambda item: item.get_closest_marker("long") is not None)
-        items[:] = items[int(number) :: int(workers)]
-        Path(path).write_text("".join(f"{item.nodeid}\n" for item in items))
-        items[:] = [item for item in items if item.nodeid not in ended_of(Path(path))]
-
-
-def pytest_runtest_logreport(report) -> None:
-    """Write down what became of a test; pytest calls it."""
-    if SHARD in os.environ and (report.when == "call" or report.outcome != "passed"):
-        path = os.environ[SHARD].split(maxsplit=2)[2]
-        with open(f"{path}.ended", "a") as file:
-            file.write(f"{report.outcome} {report.duration:.1f} {report.nodeid}\n")
+_ENDED = re.compile(r"(?m)^\[gw\d+\] (?:\[ *\d+%\] )?(PASSED|FAILED|ERROR|SKIPPED) (.+?)\s*$")
+_ITEMS = re.compile(r"workers? \[(\d+) items?\]")
 
 
 def tests(found: Found) -> None:
-    """Run the tests that are marked for a device, in several processes without a plugin."""
+    """Run the tests that are marked for a device; a worker that one of them ends is replaced."""
     workers = max(1, min(WORKERS, num_cores()))
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "device"]
-    command += ["-p", "no:cacheprovider", "-p", "no:benchmark", "-p", "no:randomly"]
+    command = [sys.executable, "-m", "pytest", "-v", "-m", "device", "-n", str(workers)]
+    command += ["--dist", "worksteal", "-p", "no:cacheprovider", "-p", "no:randomly"]
     # What the compiler itself says when it aborts must be seen, too.
-    command += ["--no-header", "--tb=short", "--capture=sys", "-p", Path(__file__).stem]
-    command += map(str, _marked())
+    command += ["--no-header", "--tb=short", "--capture=sys", *map(str, _marked())]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        paths = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         # Exactness is not a matter of the quickest variant of a program, which takes long to find.
         environment = os.environ | {
-            "BMFJAX_TEST_CACHE": folder, "PYTHONUNBUFFERED": "1", "PYTHONPATH": paths,
+            "BMFJAX_TEST_CACHE": folder, "PYTHONUNBUFFERED": "1",
             "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0",
         }  # fmt: skip
-        shards = [Path(folder) / f"{n}" for n in range(workers)]
-
-        def begin(n):
-            return subprocess.Popen(
-                command, cwd=ROOT, env=environment | {SHARD: f"{n} {workers} {shards[n]}"},
-                stdout=shards[n].with_suffix(".log").open("a"), stderr=subprocess.STDOUT,
-            )  # fmt: skip
-
-        running = [begin(n) for n in range(workers)]
+        log = Path(folder) / "log"
+        with log.open("w") as file:
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT
+            )
         while True:
-            seconds = time.perf_counter() - began
-            for n, process in enumerate(running):
-                # One that a test has ended goes on with the next test.
-                if (process.poll() or 0) < 0 and name_aborted(shards[n]):
-                    running[n] = begin(n)
-            is_over = all(p.poll() is not None for p in running)
-            found.add("tests", functools.partial(outcomes, shards, is_over, seconds))
+            is_over, seconds = process.poll() is not None, time.perf_counter() - began
+            text = log.read_text(errors="replace")
+            found.add("tests", functools.partial(outcomes, text, is_over, seconds))
             if is_over or seconds > TEST_SECONDS:
                 break
             time.sleep(2)
-        for process in running:
-            process.kill()
+        process.kill()
 
 
 def _marked() -> list[Path]:
@@ -548,43 +510,20 @@ def _marked() -> list[Path]:
     return [p for p in sorted(ROOT.glob("tests/**/test_*.py")) if "mark.device" in p.read_text()]
 
 
-def ended_of(shard: Path) -> dict[str, tuple[str, float]]:
-    """Return the tests of a process that have ended: how, and after how many seconds."""
-    ended, path = {}, Path(f"{shard}.ended")
-    for line in path.read_text().splitlines() if path.exists() else ():
-        outcome, took, test = line.split(maxsplit=2)
-        if ended.get(test, ("passed",))[0] == "passed":  # an error after it counts
-            ended[test] = outcome, float(took)
-    return ended
-
-
-def name_aborted(shard: Path) -> bool:
-    """Say of the test in which a process ended that it failed, and whether there was one."""
-    chosen = shard.read_text().splitlines() if shard.exists() else []
-    left = [test for test in chosen if test not in ended_of(shard)]
-    if left:
-        with open(f"{shard}.ended", "a") as file:
-            file.write(f"failed 0.0 {left[0]}\n")
-    return bool(left)
-
-
-def outcomes(shards: list[Path], is_over: bool, seconds: float) -> dict:
-    """Count outcomes, and name tests that did not pass, did not end, or took long."""
-    chosen, ended = [], {}
-    for shard in shards:
-        chosen += shard.read_text().splitlines() if shard.exists() else []
-        ended |= ended_of(shard)
-    count = Counter(outcome for outcome, _ in ended.values())
-    logs = [shard.with_suffix(".log") for shard in shards]
-    said = "\n".join(log.read_text(errors="replace") for log in logs if log.exists())
+def outcomes(text: str, is_over: bool, seconds: float) -> dict:
+    """Count outcomes in what pytest wrote, and name tests that did not pass."""
+    ended: dict[str, str] = {}
+    for outcome, test in _ENDED.findall(text):
+        if ended.get(test, "passed") == "passed":  # an error after it counts
+            ended[test] = outcome.lower()
+    chosen = _ITEMS.search(text)
     return {
         "finished": is_over,
         "seconds": round(seconds, 1),
-        **count,
-        "not passed": sorted(t for t, (outcome, _) in ended.items() if outcome == "failed"),
-        "not ended": sorted(set(chosen) - set(ended)),
-        "slow": {t: took for t, (_, took) in sorted(ended.items()) if took >= SLOW},
-        "errors": [line[:200] for line in said.splitlines() if _ERROR.match(line)][:20],
+        **Counter(ended.values()),
+        "not passed": sorted(t for t, outcome in ended.items() if outcome in ("failed", "error")),
+        "not ended": int(chosen[1]) - len(ended) if chosen else 0,
+        "errors": [line[:200] for line in text.splitlines() if _ERROR.match(line)][:20],
     }
 
 

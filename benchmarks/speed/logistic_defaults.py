@@ -1,4 +1,4 @@
-"""All entries or sampled ones?
+"""All entries or sampled ones, and what do they cost?
 
 Synthetic matrices as in `logistic_recall.py` (rank 10, standard normal factors, one 1 of every row
 held out), of several sizes and densities. Each is fitted from one start by both samplers, in a

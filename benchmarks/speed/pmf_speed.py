@@ -111,11 +111,9 @@ sweeps.
 | 10 | 2, undivided | 41.6 | 44.8 |
 | 32 | 2, undivided | 163.0 | 178.2 |
 
-One chain gains nothing from a second core where XLA divides loops over small blocks among threads,
-as it does by default: that costs more than it gains. `bmfjax.fit` switches it off, and LLVM's later
-passes with it, and runs chains side by side in threads. These records are of programs that are
-compiled by XLA's defaults, and `undivided` is without the division alone. The script now compiles
-as `fit` does, and with `--divided` by the defaults; there is no record of it yet.
+One chain gains nothing from a second core where XLA divides loops over small blocks among threads.
+`bmfjax.fit` switches that off, and runs chains side by side in threads. These records are of
+programs that are compiled by XLA's defaults, and `undivided` is without the division alone.
 """
 
 #: How older records were compiled, by whether they say `undivided`.

@@ -1,30 +1,46 @@
-"""Held-out ratings of MovieLens 100K: this library beside peers. A part of `peers.py`.
+"""How the panel scores held-out ratings, and the peers that predict them.
 
-One or more of the publisher's folds. Our models have rank 10 and their defaults, but for the number
-of draws. Peers choose among the options below by their error on a tenth of the training ratings,
-and are fitted again on all of them; Bayesian ones have the same number of draws as ours. Where a
-peer gives one number a rating, its interval is normal, with the error on that tenth as standard
-deviation: that is what a user would do.
+Peers choose among the options below by their error on a tenth of the training ratings, and are
+fitted again on all of them. Where a peer gives one number a rating, its interval is normal, with
+the error on that tenth as standard deviation: that is what a user would do. Packages of peers are
+imported inside of functions.
 """
 
+import itertools
 import os
 import warnings
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
-
-from benchmarks.prediction.peers_form import Answer, Registry, best_of, grid
 
 VALIDATION = 0.1
 LEVEL = 0.9
 NOISES = 4
 NORMAL_TAIL = 1.6449  # of the central 90 %
-RANK, SHAPE = 10, (943, 1682)
-LENGTHS = {"num_chains": 2, "num_warmup": 60, "num_samples": 120}
+RANK = 10
 BURN, KEPT = 60, 240
-METHODS = Registry()
+
+
+class Method(NamedTuple):
+    """One program with its options, and the packages that it needs."""
+
+    run: Callable  # (problem, seed) -> Answer
+    packages: tuple[str, ...]
+
+
+METHODS: dict[str, Method] = {}
+
+
+def peer(name: str, *packages: str):
+    """Register the function below under a name, with the packages it loads."""
+
+    def register(run):
+        METHODS[name] = Method(run, packages)
+        return run
+
+    return register
 
 
 class Problem(NamedTuple):
@@ -32,7 +48,7 @@ class Problem(NamedTuple):
 
     train: np.ndarray
     test: np.ndarray
-    shape: tuple[int, int] = SHAPE
+    shape: tuple[int, int]
     scale: tuple[int, int] = (1, 5)
 
 
@@ -44,12 +60,11 @@ class Told(NamedTuple):
     log_score: np.ndarray
 
 
-def problem(folder: Path, fold: int) -> Problem:
-    """Read one of the publisher's folds, from 1."""
-    from benchmarks.prediction.pmf_movielens import read_folds
+class Answer(NamedTuple):
+    """What a method predicts, and what was chosen for it."""
 
-    _, _, folds = read_folds(folder)
-    return Problem(*folds[fold - 1])
+    predicted: Any
+    chosen: Mapping[str, Any]
 
 
 def scores(asked: Problem, told: Told) -> dict:
@@ -88,17 +103,6 @@ def of_point(mean, sd, test) -> Told:
     return told._replace(interval=np.stack([mean - NORMAL_TAIL * sd, mean + NORMAL_TAIL * sd]))
 
 
-# ---- this library --------------------------------------------------------------------------------
-
-
-def _of_fit(asked: Problem, seed: int, model: str):
-    import bmfjax
-
-    data = bmfjax.Ratings(*asked.train.T, shape=asked.shape, scale=asked.scale)
-    fit = bmfjax.fit(data, RANK, model=model, seed=seed, progress=False, **LENGTHS)
-    return Answer(told_by(fit, asked), {"rank": RANK} | LENGTHS)
-
-
 def told_by(fit, asked: Problem) -> Told:
     """Return what a fit of ratings tells of those that are asked for."""
     i, j, stars = asked.test.T
@@ -113,18 +117,35 @@ def told_by(fit, asked: Problem) -> Told:
     )
 
 
-@METHODS.add("bmfjax pmf", "bmfjax.fitting")
-def pmf(asked, seed):
-    return _of_fit(asked, seed, "pmf")
-
-
-@METHODS.add("bmfjax ordered-probit", "bmfjax.fitting")
-def ordered_probit(asked, seed):
-    """Its intervals are of whole stars, and its log score is of probabilities."""
-    return _of_fit(asked, seed, "ordered-probit")
-
-
 # ---- peers ---------------------------------------------------------------------------------------
+
+
+def grid(**options: Iterable) -> list[dict]:
+    """Return all combinations of options."""
+    return [
+        dict(zip(options, values, strict=True)) for values in itertools.product(*options.values())
+    ]
+
+
+def best_of(candidates: Iterable[dict], loss: Callable[[dict], float]) -> dict:
+    """Return the candidate of least loss, of those that do not fail and have a finite one."""
+    found = []
+    for options in candidates:
+        try:
+            value = float(loss(options))
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError):
+            continue
+        if np.isfinite(value):
+            found.append((value, len(found), options))
+    if not found:
+        raise ValueError("no candidate could be fitted")
+    return min(found)[2]
+
+
+def without_a_tenth(asked: Problem, seed: int) -> Problem:
+    """Return the ratings to learn from while options are chosen, and the tenth that chooses."""
+    left_out = np.random.default_rng([seed, 1]).random(len(asked.train)) < VALIDATION
+    return asked._replace(train=asked.train[~left_out], test=asked.train[left_out])
 
 
 def _tuned(asked: Problem, seed: int, candidates, predict) -> Answer:
@@ -132,20 +153,18 @@ def _tuned(asked: Problem, seed: int, candidates, predict) -> Answer:
 
     `predict(asked, seed, **options)` returns `Told`, or means (rating,).
     """
-    left_out = np.random.default_rng([seed, 1]).random(len(asked.train)) < VALIDATION
-    part = asked._replace(train=asked.train[~left_out], test=asked.train[left_out])
-    errors = []
+    part, errors = without_a_tenth(asked, seed), []
 
     def loss(options):
         told = predict(part, seed, **options)
         errors.append(_rmse(told.mean if isinstance(told, Told) else told, part))
         return errors[-1]
 
-    options, spent = best_of(candidates, loss)
+    options = best_of(candidates, loss)
     told = predict(asked, seed, **options)
     if not isinstance(told, Told):
         told = of_point(told, min(errors), asked.test)
-    return Answer(told, options, spent)
+    return Answer(told, options)
 
 
 def effects_of(train, shape, damping=10.0):
@@ -165,7 +184,7 @@ def _damped(lines, values, size, damping):
     return np.bincount(lines, values, size) / (np.bincount(lines, minlength=size) + damping)
 
 
-@METHODS.add("effects of users and items")
+@peer("effects of users and items")
 def effects_alone(asked, seed):
     def predict(asked, seed):
         level, of_user, of_item = effects_of(asked.train, asked.shape)
@@ -174,7 +193,7 @@ def effects_alone(asked, seed):
     return _tuned(asked, seed, [{}], predict)
 
 
-@METHODS.add("cmfrec CMF", "cmfrec", "pandas")
+@peer("cmfrec CMF", "cmfrec", "pandas")
 def cmfrec_cmf(asked, seed):
     import pandas as pd
     from cmfrec import CMF
@@ -197,7 +216,7 @@ def _threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-@METHODS.add("SMURFF BPMF", "smurff")
+@peer("SMURFF BPMF", "smurff")
 def smurff_bpmf(asked, seed):
     """Normal priors; ratings less their mean, or less effects of users and items as well."""
     import scipy.sparse as sp
@@ -249,7 +268,7 @@ def _one_hot(table, shape):
     return sp.csr_matrix((ones, (np.tile(number, 2), columns)), (len(table), sum(shape)))
 
 
-@METHODS.add("myFM regression", "myfm")
+@peer("myFM regression", "myfm")
 def myfm_regression(asked, seed):
     """Users and items as groups of one-hot variables, as its documentation advises."""
     from myfm import MyFMRegressor
@@ -269,7 +288,7 @@ def myfm_regression(asked, seed):
     return _tuned(asked, seed, grid(rank=(6, 10)), predict)
 
 
-@METHODS.add("myFM ordered probit", "myfm")
+@peer("myFM ordered probit", "myfm")
 def myfm_ordered(asked, seed):
     """Its intervals are of whole stars, and its log score is of probabilities."""
     from myfm import MyFMOrderedProbit
