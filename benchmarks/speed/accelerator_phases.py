@@ -479,7 +479,7 @@ _ITEMS = re.compile(r"workers? \[(\d+) items?\]")
 def tests(found: Found) -> None:
     """Run the tests that are marked for a device; a worker that one of them ends is replaced."""
     workers = max(1, min(WORKERS, num_cores()))
-    command = [sys.executable, "-m", "pytest", "-v", "-m", "device", "-n", str(workers)]
+    command = [sys.executable, "-m", "pytest", "-vv", "-m", "device", "-n", str(workers)]
     command += ["--dist", "worksteal", "-p", "no:cacheprovider", "-p", "no:randomly"]
     # What the compiler itself says when it aborts must be seen, too.
     command += ["--no-header", "--tb=short", "--capture=sys", *map(str, _marked())]
