@@ -103,38 +103,8 @@ def _rounded(value):
     return round(value, 4) if isinstance(value, float) else value
 
 
-NOTES = notes(
-    ("e260a96", SECONDS), ("9db28bd", "before jumps between solutions; other work ran beside it"),
-    ("6c03e19", "earlier sampler, ladders set by hand; the machine was shared"),
-    (
-        "e1b411a", "before jumps; other work ran beside it",
-        "ormachine_convergence_bob-ross_rank_6_no_jumps",
-    ),
-    ("5a1a58a", "earlier default, no ladder", "ormachine_convergence_house-votes_rank_8_no_ladder"),
-    (
-        "a2f5846",
-        "each chain starts where its own population has climbed to; other work ran beside it",
-    ),
-    (
-        "e1b411a", "earlier starts, from an annealed relaxed model; other work ran beside it",
-        "ormachine_convergence_mushroom_rank_10_relaxed_starts "
-        "ormachine_convergence_pancan-pathways_rank_4_relaxed_starts",
-    ),
-    (
-        "8b0ba21",
-        "chains go on together from the highest start: R-hat cannot show modes that all left",
-    ),
-    (
-        "b6308ea", "earlier sampler, ladder set by hand",
-        "ormachine_convergence_pancan-pathways_rank_4_ladder",
-    ),
-    (
-        "fe743be",
-        "chains go on together from the highest start: R-hat cannot show modes that all left",
-    ),
-    ("b6308ea", "earlier sampler, no ladder", "ormachine_convergence_pancan-pathways_rank_8"),
-    ("6762e86", "earlier: a ladder alone, at most 300 s"),
-)  # fmt: skip
+_SHARED = "chains go on together from the highest start: R-hat cannot show modes that all left"
+NOTES = notes(("e260a96", SECONDS), ("8b0ba21", _SHARED), ("fe743be", _SHARED))
 
 ANSWER = """
 On small matrices, yes: the votes and the zoo at rank 8 and Bob Ross's paintings at rank 6 are
@@ -158,9 +128,7 @@ defaults, and ten minutes of sampling at most.
 Six of the nine fits of small matrices went on with jumps between the solutions that their chains
 had found. Chains that agree are no proof: a mode that no chain has found shows in no R-hat, and on
 large matrices the chains share their starts. On the mushrooms three chains are at a log joint of
-about -267,588 and one at -267,631, and an earlier run had two at -267,236 to -267,238.
-
-The tables have all seeds, and runs of earlier code. Seconds are upper bounds: cores were shared.
+about -267,588 and one at -267,631. Seconds are upper bounds: cores were shared.
 """
 
 
@@ -175,7 +143,7 @@ def tables(records: Records):
         "wrong in what all chains make together, and seconds with compilation. The target is an "
         "R-hat of at most 1.01."
     )
-    current = {n: r["figures"] for n, r in records.items() if "matrices" not in r["figures"]}
+    current = {n: r["figures"] for n, r in records.items()}
     yield table(
         ["record", "matrix", "warm-up", "draws", "log joint", "dispersion", "entries", "ESS",
          "factors found by all", "wrong entries", "seconds", "processor seconds"],
@@ -189,7 +157,6 @@ def tables(records: Records):
         ["record", "log joint of the chains", "verdict"],
         [[_case(n), listed(c["log_joint"], 1), c["verdict"]] for n, c in current.items()],
     )
-    yield from _earlier_chains(records)
 
 
 def _case(name: str) -> str:
@@ -203,36 +170,6 @@ def _chains(name: str, case: dict) -> list:
         number(case["ess_log_joint"], 0), percent(case["factors_agreeing"]) + " %",
         case["errors"], number(case["seconds"], 0), number(case["cpu_seconds"], 0),
     ]  # fmt: skip
-
-
-def _earlier_chains(records: Records):
-    """Records of earlier code: several matrices in one, with ladders set by hand."""
-    rows = []
-    for name, record in records.items():
-        for matrix, case in record["figures"].get("matrices", {}).items():
-            ladder = case.get("inverse_temperatures")
-            if ladder is None:
-                ladder = case.get("options", {}).get("inverse_temperatures", "(1.0)")
-                ladder = [float(v) for v in ladder.strip("()").split(",")]
-            rows.append([
-                _case(name) or "(no suffix)", matrix.replace(",", ", rank "),
-                f"{len(ladder)}, down to {min(ladder):.2g}", case["steps"][1],
-                *(number(case[f"rhat_{of}"], 3)
-                  for of in ("log_joint", "dispersion", "entries_99", "entries_worst")),
-                percent(case["share_constant"], 0) + " %", number(case["ess_log_joint"], 0),
-                listed(case["log_joint"], 1), number(case["seconds"], 0),
-            ])  # fmt: skip
-    if rows:
-        yield "## Earlier code"
-        yield (
-            "These records were made before temperatures adapted, factors were exchanged and "
-            "whole factors replaced. `temperatures` has their number and the hottest inverse "
-            "temperature; `constant` is the share of all entries that hardly ever change."
-        )
-        yield table(
-            ["record", "matrix", "temperatures", "draws", "log joint", "dispersion", "entries",
-             "worst entry", "constant", "ESS", "log joint of the chains", "seconds"], rows,
-        )  # fmt: skip
 
 
 def main() -> None:

@@ -14,14 +14,12 @@ does each part of the run change? `WAYS` alters the parts, on the same matrices.
 
     python -m benchmarks.prediction.ormachine_completion
     python -m benchmarks.prediction.ormachine_completion --compare
-    python -m benchmarks.prediction.ormachine_completion --fit 0 1
 """
 
 import functools
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -247,29 +245,6 @@ def all_ways(options, schedule: Schedule, share: float, ours: dict) -> dict:
     }
 
 
-def fitted(size: int, share: float, seed: int, options: dict) -> dict:
-    """Share wrong by `bmfjax.fit` with its default start and updates."""
-    made, seen, matrix = problem(size, share, seed)
-    began = time.process_time()
-    fit = bmfjax.fit(matrix, bmfjax.OrMachine(RANK), seed=seed, progress=False, **options)
-    wrong = (fit.probability() > 0.5) != made.clean
-    seconds = round(time.process_time() - began, 1)
-    row = {"seed": seed, "error": round(float(wrong[~seen].mean()), 6), "cpu_seconds": seconds}
-    print(share, row, flush=True)
-    return row
-
-
-def record_of_fits(options) -> Path:
-    """The record of `bmfjax.fit` on the matrices asked for."""
-    chosen = {f"num_{n}": getattr(options, f"fit_{n}") for n in ("chains", "warmup", "samples")}
-    fits = {
-        str(share): [fitted(options.size, share, seed, chosen) for seed in options.fit]
-        for share in options.shares
-    }
-    figures = {"size": options.size, "rank": RANK, "options": chosen, "shares": fits}
-    return write_record("ormachine_completion_fit", figures, options.output)
-
-
 ANSWER = """
 Yes from 2 % observed: the share of wrong entries is 0.0232 where the posterior expects 0.0228. With
 1 % it is larger, 0.179 against 0.143: the chains have not found all of the posterior there, and we
@@ -287,9 +262,8 @@ flips.
 "One factor matrix known" is the expected error of the exact posterior when the usage or the basis
 is given: without it no method does better on average. At 5 % a figure of 0.00023 has been quoted as
 published. It is missed, and we found no such number in print. It is below what one known factor
-matrix gives. On none of 60 matrices is the sum
-of the two exact errors this small. Neither the start, nor the schedule, the prior
-density, the flip rate or the rules of the released program change our figure by more than 0.000002.
+matrix gives. Neither the start, nor the schedule, the prior density, the flip rate or the rules of
+the released program change our figure by more than 0.000002.
 """
 
 
@@ -304,9 +278,6 @@ def tables(records: Records):
     for name, record in records.items():
         found = record["figures"]
         yield f"## {name}"
-        if "options" in found:
-            yield from _fitted(found)
-            continue
         yield settings_of(found, "entries_needed_at_least")
         yield f"Counting bits, {found['entries_needed_at_least']:,} entries are needed at least."
         yield table(
@@ -316,16 +287,6 @@ def tables(records: Records):
         )  # fmt: skip
         for share, case in found["shares"].items():
             yield from _ways(share, case)
-
-
-def _fitted(found: dict):
-    """Write what `bmfjax.fit` leaves wrong with its default start and updates."""
-    yield settings_of(found | found["options"])
-    yield shown(
-        [{"share": share} | fit for share, fits in found["shares"].items() for fit in fits],
-        {"observed": lambda fit: f"{percent(float(fit['share']), 0)} %", "seed": "",
-         "share wrong": "error 6", "processor seconds": "cpu_seconds 1"},
-    )  # fmt: skip
 
 
 def _completed(share: str, case: dict) -> list:
@@ -368,14 +329,8 @@ def main() -> None:
         burn=500, keep=200, starts=4, start_sweeps=100, hold=10, dispersion=1.5,
         compare=(False, "with other ways to run it"), ways=some(WAYS),
         exact=(100, "matrices for the spread"),
-        fit=dict(nargs="+", type=int, metavar="SEED", help="bmfjax.fit instead"), fit_chains=1,
-        fit_warmup=100, fit_samples=200,
     )  # fmt: skip
-    one = options.compare or options.fit
-    options.shares = options.shares or ([0.05] if one else list(SHARES))
-    if options.fit is not None:
-        print(record_of_fits(options))
-        return
+    options.shares = options.shares or ([0.05] if options.compare else list(SHARES))
     schedule = Schedule(**{n: getattr(options, n) for n in Schedule._fields})
     rows = {}
     for share in options.shares:
