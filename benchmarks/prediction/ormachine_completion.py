@@ -202,20 +202,6 @@ def paired(errors, ours) -> dict:
     }
 
 
-def luck(size: int, share: float, matrices: int) -> dict:
-    """How the error varies from matrix to matrix, by the two exact errors added."""
-    added = known_factor(size, share, range(matrices))[:, :, 1].sum(1)
-    low, middle, high = np.quantile(added, (0.05, 0.5, 0.95))
-    row = mean_and_error(added, 6) | {
-        "matrices": matrices,
-        "5, 50 and 95 %": [round(float(q), 6) for q in (low, middle, high)],
-        "deviation": round(float(np.std(added, ddof=1)), 6),
-    }
-    if share in TARGETS:
-        row["at_or_below_target"] = round(float(np.mean(added <= TARGETS[share])), 3)
-    return row
-
-
 def one_share(options, schedule: Schedule, share: float) -> dict:
     """What is reported of one share."""
     size, repeats = options.size, options.repeats
@@ -231,7 +217,7 @@ def one_share(options, schedule: Schedule, share: float) -> dict:
 
 
 def all_ways(options, schedule: Schedule, share: float, ours: dict) -> dict:
-    """What other estimates and other ways give, and how far matrices differ."""
+    """What other estimates and other ways give."""
     errors, ways = ours[Way().estimate], {}
     for name in options.ways:
         found = of_all(WAYS[name], schedule, options.size, share, options.repeats)
@@ -241,7 +227,6 @@ def all_ways(options, schedule: Schedule, share: float, ours: dict) -> dict:
     return {
         "estimates": {n: paired(ours[n], errors) for n in others},
         "ways": ways,
-        "spread": luck(options.size, share, options.exact),
     }
 
 
@@ -310,16 +295,6 @@ def _ways(share: str, case: dict):
             named(found, "altered"),
             {"altered": "", "share wrong": "mean 6", "more than ours": "more_than_ours ±6"},
         )
-    if "spread" in case:
-        spread = case["spread"]
-        low, middle, high = spread["5, 50 and 95 %"]
-        yield (
-            f"Both exact errors with one factor matrix known, added, on {spread['matrices']} "
-            f"matrices: {with_error(spread['mean'], spread['standard_error'], 6)} in the mean, and "
-            f"{low}, {middle} and {high} at 5, 50 and 95 %. The share of matrices at or below the "
-            f"figure quoted as published ({case.get('target')}) is"
-            f" {spread['at_or_below_target']:g}."
-        )
 
 
 def main() -> None:
@@ -328,7 +303,6 @@ def main() -> None:
         shares=dict(nargs="+", type=float, help="default: all; 0.05 to compare"), repeats=10,
         burn=500, keep=200, starts=4, start_sweeps=100, hold=10, dispersion=1.5,
         compare=(False, "with other ways to run it"), ways=some(WAYS),
-        exact=(100, "matrices for the spread"),
     )  # fmt: skip
     options.shares = options.shares or ([0.05] if options.compare else list(SHARES))
     schedule = Schedule(**{n: getattr(options, n) for n in Schedule._fields})
