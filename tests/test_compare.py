@@ -56,7 +56,9 @@ def test_more_factors_of_the_truth_predict_better(found):
         and table["difference"].iloc[0] < -2 * table["se"].iloc[0]
     )
     assert table["log_score"].diff().iloc[1] == pytest.approx(-table["difference"].iloc[0])
-    assert (table["doubtful"] == 0).all() and table["shared"].tolist() == [2, 2]
+    assert (table["doubtful"] == 0).all()
+    assert table["partners"].isna().tolist() == [True, False] and table["partners"].iloc[1] == 2
+    assert found.printed.loc["partners"].tolist() == ["-", "2"]
     assert "log_evidence" not in table
 
 
@@ -89,7 +91,39 @@ def test_factors_find_their_partners(found):
     assert "only in three: 3." in repr(found)
     turned = compare([of_rank(3), of_rank(2)])
     assert "Factors of fit 1 in fit 2: 1 is 1" in repr(turned)
-    assert "without partner: 3." in repr(turned) and turned.best == 0
+    assert "only in fit 1: 3." in repr(turned) and turned.best == 0
+
+
+def test_empty_factors_have_no_partner_and_one_that_is_taken_is_said():
+    order, there = np.array([0, 1, 1]), np.array([False, True, True])
+    usage, basis = (PackedDraws.pack(f[..., order]) for f in truth(0))
+    binary = Binarized(USAGE[:, order] & there, ONE[:, order], 0.0)
+    one = of_rank(3)
+    other = dataclasses.replace(one, usage_draws=usage, basis_draws=basis, binary=binary)
+    found = fits._factors([one, other], ["one", "other"])
+    pairs = found.dropna(subset=["factor", "partner"])
+    assert pairs["factor"].tolist() == [2] and pairs["similarity"].iloc[0] > 0.9
+    left = {2, 3} - set(pairs["partner"])
+    (taken,) = found[found["factor"].isna()].itertuples()
+    assert {taken.partner} == left and taken.nearest == 2 and taken.similarity > 0.9
+    said = fits._partners(found)
+    assert "; only in one: 1, 3; " in said and "only in other" not in said
+    assert f"; {taken.partner} of other is like 2 of one (" in said
+    none = dataclasses.replace(other, binary=Binarized(0 * USAGE[:, order], ONE[:, order], 0.0))
+    assert fits._factors([none, one], ["none", "one"])["partner"].tolist() == [1, 2, 3]
+
+
+def test_all_that_are_alike_have_a_partner():
+    """The pairs with the largest sum of all similarities would leave two alike without one."""
+    cosines = np.array([[0.85, 0.7], [0.7, 0.0]])
+
+    def cosines_of(one, other):
+        return cosines[None, :, None]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fits, "tile_cosines", cosines_of)
+        found = fits._factors([of_rank(2), of_rank(2)], ["one", "other"])
+    assert found.dropna()[["factor", "partner"]].to_numpy().tolist() == [[1, 1]]
 
 
 def test_a_feature_that_is_turned_round_is_the_same():
@@ -127,11 +161,20 @@ def test_the_sentence_speaks_of_chains_that_do_not_agree_and_of_evidence():
     evidence = {"log_evidence": -500.0, "log_evidence_error": 0.3}
     fits = [
         of_rank(3, **evidence),
-        of_rank(2, converged=False, **evidence | {"log_evidence": -510}),
+        of_rank(2, chains_apart=0.5, **evidence | {"log_evidence": -510}),
     ]
-    sentence = compare(fits).sentence
-    assert "but chains of fit 2 do not agree" in sentence
+    found = compare(fits)
+    sentence = found.sentence
+    assert "but predictions of fit 2 do not hold" in sentence
+    assert [str(fit.verdict.status) for fit in fits] == found.table["status"].tolist()
     assert "higher by 10.0, with a standard error of 0.4" in sentence
+
+
+def test_a_score_that_is_doubtful_is_not_sure(found):
+    _, sentence = fits._sentence(found.table.assign(doubtful=[0.0, 0.3]), [True, True])
+    assert sentence.startswith("three seems to predict left-out entries better than two")
+    assert "up to 30% of the scores of three are doubtful: to be sure" in sentence
+    assert "check=0.1, --check 0.1" in sentence
 
 
 def test_entries_are_drawn_once_for_all_fits():

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import linear_sum_assignment
 
 from bmfjax.data import InputError, checks
 from bmfjax.data.names import in_words
-from bmfjax.posterior.modes import SAME, Solutions, best_match, tile_cosines, turned
+from bmfjax.posterior.modes import SAME, Solutions, tile_cosines, turned
 from bmfjax.posterior.scores import MAX_SCORED, observed_sample, scored_together
 from bmfjax.result import Fit
 
@@ -41,17 +42,21 @@ class Comparison:
         One row a fit: `model`, `sampler`, `rank`, `seed`; `log_score`: log predictive density of
         all observed entries, each left out in turn; `difference` to the best fit, and its
         standard error `se`; `doubtful`: the share of entries whose score the draws say too
-        little of; `log_evidence` and `log_evidence_error` where a fit has them; `shared`: factors
-        that the first fit has as well; `rhat`, `converged` and `verdict`.
+        little of; `log_evidence` and `log_evidence_error` where a fit has them; `partners`: factors
+        that have one in the first fit, NA for that itself; `rhat`; `status` of the verdict, in a
+        word, and `verdict`, its text.
     factors : pandas.DataFrame
         One row a factor of the first fit and other fit: `fit`, `factor`, `other`, `partner`, the
-        factor of the other fit, and `similarity`, the cosine of their tiles. A factor without
-        partner (below 0.8) has NA; so has a partner that is no factor of the first fit. `turned`:
-        a binary feature with signed weights is turned round there, which is the same model: the
-        rows that lack it have it, with weights of the other sign.
+        factor of the other fit, and `similarity`, the cosine of their tiles. Factors are matched
+        one to one, and those that are empty are left out. A factor without partner has NA, and so
+        has `factor` where one of the other fit has none in the first; `similarity` is then that to
+        `nearest`, the most similar factor across: below 0.8, or taken by another. `turned`: a
+        binary feature with signed weights is turned round there, which is the same model: the rows
+        that lack it have it, with weights of the other sign.
     best : int or None
         Position of the fit that predicts better than all others by more than two standard
-        errors; None where that cannot be seen.
+        errors; None where that cannot be seen. Where many scores are doubtful, hide entries to be
+        sure (`bmfjax.fit`, `check`).
     sentence : str
         Which fit predicts better, and by how much.
     """
@@ -70,6 +75,7 @@ class Comparison:
         shown = self.table.drop(columns="verdict").astype(object)
         for name in shown.columns.intersection(DIGITS):
             shown[name] = [f"{value:z,{DIGITS[name]}}" for value in shown[name]]
+        shown["partners"] = ["-" if pd.isna(value) else value for value in shown["partners"]]
         return shown.astype(str).T.rename_axis(index="figure", columns=None)
 
     @property
@@ -148,7 +154,7 @@ def compare(
     doubtful = [float(f.doubtful.mean()) for f in found]
     factors = _factors(fits, names)
     table = _table(fits, names, scores, observed, doubtful, factors)
-    best, sentence = _sentence(table)
+    best, sentence = _sentence(table, [fit.verdict.holds("predictions") for fit in fits])
     return Comparison(table, factors, best, sentence)
 
 
@@ -188,7 +194,8 @@ def _table(fits, names, scores, observed, doubtful, factors) -> pd.DataFrame:
     """Return one row a fit; sums over all observed entries are estimated by those scored."""
     number = scores.shape[1]
     behind = scores - scores[int(np.argmax(scores.sum(1)))]
-    shared = factors.dropna(subset=["factor", "partner"]).groupby("other").size()
+    pairs = factors.dropna(subset=["factor", "partner"]).groupby("other").size()
+    partners = [pd.NA, *(int(pairs.get(name, 0)) for name in names[1:])]
     table = pd.DataFrame(
         {
             "fit": names,
@@ -201,9 +208,9 @@ def _table(fits, names, scores, observed, doubtful, factors) -> pd.DataFrame:
             "se": observed * behind.std(1, ddof=1) / math.sqrt(number),
             "doubtful": doubtful,
             **_evidence(fits),
-            "shared": [fits[0].rank, *(int(shared.get(name, 0)) for name in names[1:])],
+            "partners": pd.array(partners, "Int64"),
             "rhat": [fit.figures.get("rhat") for fit in fits],
-            "converged": [bool(fit.figures.converged) for fit in fits],
+            "status": [str(fit.verdict.status) for fit in fits],
             "verdict": [str(fit.verdict) for fit in fits],
         }
     )
@@ -220,60 +227,82 @@ def _evidence(fits) -> dict:
 
 def _factors(fits, names) -> pd.DataFrame:
     """Return which factor of the first fit is which of every other, one to one."""
+    kept = [_not_empty(fit) for fit in fits]
     means = [Solutions(fit.usage[None], fit.basis[None]) for fit in fits]
     rows = []
-    for name, other, mean in zip(names[1:], fits[1:], means[1:], strict=True):
+    for name, other, mean, theirs in zip(names[1:], fits[1:], means[1:], kept[1:], strict=True):
         cosines = tile_cosines(means[0], mean)[0, :, 0]
         of_turned = np.full_like(cosines, -np.inf)
         if fits[0]._turns and other._turns:
             of_turned = tile_cosines(means[0], turned(mean))[0, :, 0]
         is_turned, cosines = of_turned > cosines, np.maximum(cosines, of_turned)
+        ours = kept[0]
+        is_turned, cosines = (x[np.ix_(ours, theirs)] for x in (is_turned, cosines))
         rank, other_rank = cosines.shape
-        # The match leaves out no factor of the side with fewer; make that the first side.
-        is_first = rank > other_rank
-        order, likeness = best_match(cosines.T if is_first else cosines)
-        pairs = {
-            (int(b), a) if is_first else (a, int(b)): float(s)
-            for a, (b, s) in enumerate(zip(order, likeness, strict=True))
+        # What is unlike is no pair, so that no two that are alike are left without one.
+        pairs = linear_sum_assignment(np.where(cosines >= SAME, cosines, 0.0), maximize=True)
+        partners = {
+            a: (b, float(cosines[a, b]))
+            for a, b in np.transpose(pairs).tolist()
+            if cosines[a, b] >= SAME
         }
-        partners = {a: (b, s) for (a, b), s in pairs.items() if s >= SAME}
         for a in range(rank):
-            b, s = partners.get(a, (None, float(cosines[a].max())))
+            near = int(cosines[a].argmax()) if other_rank else None
+            b, s = partners.get(a, (None, float(cosines[a].max(initial=0.0))))
             across = b is not None and bool(is_turned[a, b])
-            rows.append((names[0], a + 1, name, None if b is None else b + 1, s, across))
+            found = [None if at is None else theirs[at] + 1 for at in (b, near)]
+            rows.append((names[0], ours[a] + 1, name, found[0], s, across, found[1]))
         taken = {b for b, _ in partners.values()}
-        rows += [
-            (names[0], None, name, b + 1, float(cosines[:, b].max()), False)
-            for b in range(other_rank)
-            if b not in taken
-        ]
-    columns = ["fit", "factor", "other", "partner", "similarity", "turned"]
+        for b in range(other_rank):
+            if b not in taken:
+                near = ours[int(cosines[:, b].argmax())] + 1 if rank else None
+                most = float(cosines[:, b].max(initial=0.0))
+                rows.append((names[0], None, name, theirs[b] + 1, most, False, near))
+    columns = ["fit", "factor", "other", "partner", "similarity", "turned", "nearest"]
     frame = pd.DataFrame(rows, columns=columns)
-    return frame.astype({"factor": "Int64", "partner": "Int64"})
+    return frame.astype(dict.fromkeys(("factor", "partner", "nearest"), "Int64"))
+
+
+def _not_empty(fit) -> np.ndarray:
+    """Return the factors of a fit that are not empty when rounded, counted from 0."""
+    return np.arange(fit.rank) if fit._empty is None else np.flatnonzero(~fit._empty)
 
 
 def _partners(part) -> str:
     """Say which factors of the first fit are which of another, in one line."""
+    first, other = part["fit"].iloc[0], part["other"].iloc[0]
     both = part.dropna(subset=["factor", "partner"])
     pairs = ", ".join(
         f"{r.factor} is {r.partner} ({r.similarity:.2f}{', turned round' * r.turned})"
         for r in both.itertuples()
     )
-    line = f"Factors of {part['fit'].iloc[0]} in {part['other'].iloc[0]}: {pairs or 'none'}"
-    alone = part.loc[part["partner"].isna(), "factor"]
-    new = part.loc[part["factor"].isna(), "partner"]
-    if len(alone):
-        line += f"; without partner: {', '.join(map(str, alone))}"
-    if len(new):
-        line += f"; only in {part['other'].iloc[0]}: {', '.join(map(str, new))}"
+    line = f"Factors of {first} in {other}: {pairs or 'none'}"
+    for side, across, of, to in (
+        ("factor", "partner", first, other),
+        ("partner", "factor", other, first),
+    ):
+        left = part[part[across].isna()]
+        unlike = left.loc[left["similarity"] < SAME, side]
+        if len(unlike):
+            line += f"; only in {of}: {', '.join(map(str, unlike))}"
+        # One to one: what it is like is more like another.
+        line += "".join(
+            f"; {r[side]} of {of} is like {r['nearest']} of {to} ({r['similarity']:.2f}), which "
+            "has another partner"
+            for _, r in left[left["similarity"] >= SAME].iterrows()
+        )
     return f"{line}."
 
 
 # ---- the sentence --------------------------------------------------------------------------------
 
 
-def _sentence(table) -> tuple[int | None, str]:
-    """Return the position of the best fit, if one is seen to be best, and the sentence."""
+def _sentence(table, predicts) -> tuple[int | None, str]:
+    """Return the position of the best fit, if one is seen to be best, and the sentence.
+
+    `predicts` says of each fit whether its predictions hold.
+    """
+    many = np.flatnonzero(table["doubtful"] > MANY_DOUBTFUL).tolist()
     order = np.argsort(-table["log_score"].to_numpy(), kind="stable")
     names, behind, error = (
         [column[at] for at in order]
@@ -288,18 +317,19 @@ def _sentence(table) -> tuple[int | None, str]:
             f"by {_amount(-behind[last], error[last])}"
         )
     else:
+        seems = "seems to predict" if many else "predicts"
         text = (
-            f"{names[0]} predicts left-out entries better than {names[1]}: its log score is higher "
+            f"{names[0]} {seems} left-out entries better than {names[1]}: its log score is higher "
             f"by {_amount(-behind[1], error[1])}"
         )
-    disagreeing = list(table.index[~table["converged"]])
-    if disagreeing:
-        text += f", but chains of {in_words(disagreeing)} do not agree"
-    many = [n for n in order if table["doubtful"].iloc[n] > MANY_DOUBTFUL]
+    open_ = list(table.index[~np.asarray(predicts)])
+    if open_:
+        text += f", but predictions of {in_words(open_)} do not hold"
     if many:
         share = table["doubtful"].iloc[many].max()
         text += (
-            f"; up to {share:.0%} of the scores of {in_words(list(table.index[many]))} are doubtful"
+            f"; up to {share:.0%} of the scores of {in_words(list(table.index[many]))} are "
+            "doubtful: to be sure, fit with hidden entries (check=0.1, --check 0.1)"
         )
     return (None if level else int(order[0])), f"{text}.{_by_evidence(table)}"
 
