@@ -17,10 +17,17 @@ from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.data.memory import PROGRAMS
 from bmfjax.diagnostics.align import align_turned
 from bmfjax.families import ask
-from bmfjax.families.features import BYTES_AN_ENTRY, _without_unknown, in_order, turned
+from bmfjax.families.features import (
+    BYTES_AN_ENTRY,
+    WARMUP,
+    _without_unknown,
+    in_order,
+    turned,
+)
 from bmfjax.families.sampling import identity
 from bmfjax.infer import run as driver
 from bmfjax.infer.checkpoint import Checkpoint
+from bmfjax.infer.feature_start import Search
 from bmfjax.kernels.base import State
 from bmfjax.kernels.tempering import AnnealedState
 from bmfjax.posterior.features import HEADER, features_of
@@ -259,6 +266,20 @@ def test_what_cannot_be_is_refused(planted):
 
 
 # ---- order and sides -----------------------------------------------------------------------------
+
+
+def test_a_warmup_that_is_given_is_what_searches_and_chains_have_together():
+    values = np.eye(12)[:, :6]
+    for given in (0, 1, 3, 7, 20, 60, 150, 1_000, 3_000):
+        chains = ask(values, bmfjax.Features(2), num_warmup=given).chains()
+        search = chains.search.keywords["search"] if chains.search else Search(0, 0, 0, 1.0)
+        assert search.steps + chains.num_warmup == given
+        # Chains that took over the end of another search forget it.
+        assert chains.num_warmup >= min(WARMUP, given // 4)
+        assert search.num_anneal <= search.sweeps <= given
+    anchors = {"first": [1, 1, 0, 0, 0, 0], "second": [0, 0, 0, 1, 1, 0]}  # all are known
+    chains = ask(values, bmfjax.Features(2), num_warmup=1_000, anchors=anchors).chains()
+    assert chains.search.keywords["search"].rounds == 1 and chains.num_warmup >= 900
 
 
 def test_more_rows_than_a_device_holds_are_refused_with_what_fits(monkeypatch):

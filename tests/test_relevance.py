@@ -167,6 +167,8 @@ def test_what_a_draw_does_not_use_goes_to_the_factor_it_is_like():
     assert not new[0][..., 2].any() and not new[1][..., 2].any()
     assert handed_over(usage, basis, used, upper=1.0)[0].max() == 1.0
     assert not handed_over(usage, basis, np.zeros_like(used))[0].any()
+    for side, same in enumerate(handed_over(usage, basis, np.ones_like(used))):
+        np.testing.assert_allclose(same, (usage, basis)[side], rtol=1e-12)
     # One that takes from factors on both sides ends near the best product of one factor.
     usage, basis = usage[:, :1], basis[:, :1]
     usage[..., 1], basis[..., 2] = 300.0 * usage[..., 1], 300.0 * basis[..., 2]

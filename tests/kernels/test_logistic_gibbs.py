@@ -65,12 +65,15 @@ def test_blocks_of_draws_have_random_numbers_of_their_own(monkeypatch):
         assert abs(np.corrcoef(one[: len(other)], other[: len(one)])[0, 1]) < 5 / len(one) ** 0.5
     mean, sd = np.tanh(1.5) / 6, np.sqrt((np.sinh(3) - 3) / (4 * 27 * np.cosh(1.5) ** 2))
     assert max(abs(part.mean() - mean) for part in parts) < 4.5 * sd / len(parts[0]) ** 0.5
-    # A device with room makes all at once.
+    # A device with room makes all at once, and the same ones.
+    budgets = (Budget(), Budget(2**30))
     blocked, at_once = (
         str(jax.make_jaxpr(lambda c, b=b: draw_polya_gamma(random.key(1), c, b))(c)).count("scan[")
-        for b in (Budget(), Budget(1))
+        for b in budgets
     )
     assert blocked == at_once + 1
+    again = fast_jit(lambda c: draw_polya_gamma(random.key(1), c, budgets[1]))(c)
+    np.testing.assert_allclose(again, found, rtol=1e-4)
 
 
 @pytest.mark.device

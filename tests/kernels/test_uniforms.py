@@ -49,3 +49,12 @@ def test_arrays_of_one_call_share_no_number():
     assert [x.shape for x in others] == [(2, 3), (4,)]
     numbers = np.concatenate([np.ravel(x) for x in (one, *others)])
     assert len(set(numbers.tolist())) == 11 and ((numbers >= 0) & (numbers < 1)).all()
+
+
+def test_calls_of_many_words_share_none_though_their_counters_have_32_bits(monkeypatch):
+    monkeypatch.setattr(uniforms, "MANY_WORDS", 2**10)
+    number, key = 2**10, random.key(1)
+    calls = (0, 1, 2**32 // number)  # the counter of the last is that of the first again
+    words = np.concatenate([uniforms.draw_words(key, number, call) for call in calls])
+    # Of so many random words of 32 bits hardly two are the same.
+    assert len(set(words.tolist())) > len(words) - 5

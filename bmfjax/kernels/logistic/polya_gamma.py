@@ -31,8 +31,9 @@ all columns of an array go on together and draws that were rejected propose agai
 At least 88 % of the proposals are accepted, whatever z is. Split at t, four terms of the series
 leave out less than :math:`10^{-26}` of the sum, which no random number of 24 or 53 bits resolves.
 
-Blocks of draws pass by one after the other where the device says so: a CPU makes random numbers
-several times as fast while they stay in its cache. Every block has a key of its own.
+Blocks of draws pass by one after the other on a CPU, which makes random numbers several times as
+fast while they stay in its cache, and side by side where the device has room. Every block has a key
+of its own, however many are taken at once.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ TAIL = float(scipy.special.ndtr(-(CUT**-0.5)))
 MASS_BELOW = 4.0 * TAIL
 #: Draws of which one proposes in every pass, and draws of a block.
 TOGETHER, BLOCK = 8, 2**16
+#: Numbers that a draw of a block takes in memory, at most.
+NUMBERS = 6
 #: The inverse error function of x over x, for float32, where :math:`w = -\log(1 - x^2)`: a
 #: polynomial in w - 2.5 below `CENTRAL`, and in :math:`\sqrt w - 3` above (Giles 2010,
 #: "Approximating the erfinv function", GPU Computing Gems 2).
@@ -69,7 +72,7 @@ def draw_polya_gamma(key, c, budget: Budget = ONE_BY_ONE) -> jax.Array:
     r"""Draw :math:`\omega \sim PG(1, c)`, one for every c.
 
     c (...) may have either sign; NaN gives some number, and keeps no other draw waiting. The mean
-    is :math:`\tanh(c/2) / (2c)`, 1/4 at zero. A device whose budget has room makes all at once.
+    is :math:`\tanh(c/2) / (2c)`, 1/4 at zero.
 
     Examples
     --------
@@ -78,13 +81,14 @@ def draw_polya_gamma(key, c, budget: Budget = ONE_BY_ONE) -> jax.Array:
     True
     """
     c = jnp.asarray(c)
-    number = 1 if budget.bytes else -(-c.size // BLOCK)
+    number = -(-c.size // BLOCK)
     if number <= 1:
         return _draw_block(key, c.ravel()).reshape(c.shape)
     # Blocks of one size, the last one with a few more.
     size = -(-c.size // number)
     parts = jnp.pad(c.ravel(), (0, number * size - c.size)).reshape(number, size)
-    drawn = lax.map(lambda at: _draw_block(*at), (random.split(key, number), parts))
+    keys, bytes_of_block = random.split(key, number), NUMBERS * size * c.dtype.itemsize
+    drawn = budget.map(lambda at: _draw_block(*at), (keys, parts), bytes_of_block)
     return drawn.ravel()[: c.size].reshape(c.shape)
 
 

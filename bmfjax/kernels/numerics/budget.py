@@ -3,8 +3,7 @@
 Samplers cut long lists of lines into blocks whose intermediate results stay in the cache of a CPU,
 which takes one block after the other. A GPU or a TPU takes as many side by side as a share of its
 memory holds. Every block has random numbers of its own, so that draws do not depend on how many
-are taken at once; those of more Polya-Gamma variables than a block has do. The choice is made where
-data are packed, and travels with them.
+are taken at once. The choice is made where data are packed, and travels with them.
 """
 
 from __future__ import annotations

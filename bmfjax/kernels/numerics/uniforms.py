@@ -18,17 +18,21 @@ from jax.scipy.special import erfinv
 #: Powers of two by which words become numbers: the bits of one that a float32 holds, and those of
 #: a first and of a second that a float64 holds.
 _SHORT, _LONG = 8, (5, 6)
+#: Words of a call from which on it has a key of its own: their counters have 32 bits.
+MANY_WORDS = 2**24
 
 
 def draw_words(key: jax.Array, number: int, call=0) -> jax.Array:
     """Draw so many words of 32 random bits; other ones for every `call` with a key.
 
     Both words of a block of JAX's default generator are used, where ``jax.random.bits`` gives
-    one, and `call`, which may be traced, needs no key of its own.
+    one, and `call`, which may be traced, needs no key of its own unless there are many.
     """
     if str(random.key_impl(key)) != "threefry2x32":
         return random.bits(random.fold_in(key, call), (number,), jnp.uint32)
     even = number + number % 2
+    if number >= MANY_WORDS:
+        key, call = random.fold_in(key, call), 0
     count = jnp.arange(even, dtype=jnp.uint32) + jnp.asarray(call).astype(jnp.uint32) * even
     return threefry_2x32(tuple(random.key_data(key)), count)[:number]
 
