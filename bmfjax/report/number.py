@@ -86,7 +86,7 @@ def _empty_text(fit) -> str:
         return ""
     one = empty == 1
     return (
-        f" Of these, {empty} {'is' if one else 'are'} empty when rounded: each draw uses "
+        f" When rounded, {empty} of them {'is' if one else 'are'} empty: each draw uses "
         f"{'it' if one else 'them'} with other rows or columns."
     )
 

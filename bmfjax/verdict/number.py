@@ -91,7 +91,7 @@ def in_range(figures: Figures) -> str:
 def shortest_range(probabilities: Mapping[int, float]) -> tuple[int, int, float]:
     """Return the shortest range of numbers with a probability of 0.9, and what it has.
 
-    Of several as short the most probable one.
+    The most probable one of several that are as short.
 
     Examples
     --------

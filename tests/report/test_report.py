@@ -338,7 +338,7 @@ def test_factors_that_are_empty_when_rounded_are_not_told_as_found(fit, undrawn_
     line = "Number of factors: 2 with probability 1.00. The page shows the 2 that at least half of"
     assert line in shown
     assert "<dd>1 of 2<small>at least 0.8 alike in all chains; 1 is empty" in shown
-    assert "Of these, 1 is empty when rounded" in shown
+    assert "When rounded, 1 of them is empty" in shown
     assert empty._empty.tolist() == [False, True]
 
 
