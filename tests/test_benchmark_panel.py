@@ -12,9 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bmfjax
 from benchmarks import record
 from benchmarks.prediction import panel as script
-from benchmarks.prediction import panel_baselines, panel_data, panel_models, panel_page
+from benchmarks.prediction import (
+    panel_baselines,
+    panel_data,
+    panel_models,
+    panel_page,
+    panel_ratings,
+)
 from bmfjax.kernels.numerics import compiling
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
@@ -61,6 +68,34 @@ def test_settings_are_chosen_by_the_shown_entries_alone(monkeypatch):
     assert chosen == {"number": 3} and (probability == 0.3).all()
     assert not any((shown & ~observed).any() for shown in seen)
     assert [shown.sum() < observed.sum() for shown in seen] == [True, True, True, False]
+
+
+def test_the_rank_of_ratings_is_chosen_by_a_tenth_of_those_that_are_shown(monkeypatch):
+    rng, given = np.random.default_rng(0), []
+    cells = rng.permutation(30 * 20)[:400]
+    table = np.column_stack([cells // 20, cells % 20, rng.integers(1, 6, 400)])
+    asked = panel_ratings.Problem(table[:300], table[300:], (30, 20))
+
+    def fit(data, model, *, max_time, **_):
+        given.append((model.rank, data.num_ratings, max_time))
+        return argparse.Namespace(rank=model.rank)
+
+    def told_by(fitted, part):
+        mean = part.test[:, 2] + (fitted.rank == 5)  # whole ratings off, of the lower rank
+        return panel_ratings.of_point(mean, 1.0, part.test)
+
+    monkeypatch.setattr(bmfjax, "fit", fit)
+    monkeypatch.setattr(panel_ratings, "told_by", told_by)
+    monkeypatch.setattr(panel_models, "told", lambda fitted: {"rank": fitted.rank})
+    options = argparse.Namespace(seed=0, max_cpu=30.0)
+    answer, told = panel_models.rated("pmf, rank tried", asked, options)
+    part = panel_ratings.without_a_tenth(asked, 0)
+    assert len(part.train) + len(part.test) == 300 and 15 < len(part.test) < 50
+    assert given == [(5, len(part.train), 10.0), (10, len(part.train), 10.0), (10, 300, 10.0)]
+    assert told == {"rank": 10, "number": 10} and len(answer.mean) == 100
+    given.clear()
+    panel_models.rated("pmf", asked, options)
+    assert given == [("auto", 300, 30.0)]
 
 
 @pytest.fixture
