@@ -27,7 +27,7 @@ from bmfjax.families.memory import HOST, PARTS, Held, require_room
 from bmfjax.families.tiles import tile_fit
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.verdict import Status
-from tests.said import said
+from tests.said import has_its_summary, said
 from tests.small_fits import RANK, SIZES, ones, start
 
 QUICK = {"num_chains": 2, "num_warmup": 60, "num_samples": 80, "progress": False}
@@ -104,6 +104,7 @@ def test_usage_of_the_fitted_rows_is_found_again(product, fitted):
 
 def test_saved_and_loaded_again(tmp_path, fitted):
     again = bmfjax.Fit.load(fitted.save(tmp_path / "out"))
+    assert has_its_summary(again, fitted)
     for name in ("usage_draws", "basis_draws"):
         np.testing.assert_array_equal(getattr(again, name).words, getattr(fitted, name).words)
     for name in ("flip_rate", "usage_density", "basis_density"):

@@ -11,7 +11,9 @@ from bmfjax.families import ask
 from bmfjax.families.logistic import ExactLogisticFit, LogisticFit
 from bmfjax.families.sampling import identity
 from bmfjax.infer.checkpoint import Checkpoint
+from bmfjax.posterior.products import factor_sizes
 from bmfjax.posterior.rotations import rotated_draws
+from tests.said import has_its_summary
 from tests.small_fits import COLUMNS, RANK, ROWS, SIZES, ones
 
 OPTIONS = SIZES | {"sampler": "gibbs", "num_samples": 400}
@@ -69,11 +71,12 @@ def test_turning_changes_no_product_and_no_length():
     np.testing.assert_allclose(*products, atol=1e-12)
     for name in drawn:
         np.testing.assert_allclose((found[name] ** 2).sum(-1), (drawn[name] ** 2).sum(-1))
-    mean = np.concatenate([found[n].mean((0, 1)) for n in ("usage", "basis")])
     spread = sum(found[n].var((0, 1)).sum() for n in drawn)
     assert spread < sum(drawn[n].var((0, 1)).sum() for n in drawn)
-    sizes = (mean**2).sum(0)
-    assert (np.diff(sizes) < 0).all()
+    assert (np.diff(factor_sizes(found["usage"], found["basis"])) <= 0).all()
+    mean = np.concatenate([found[n].mean((0, 1)) for n in drawn])
+    gram = mean.T @ mean  # of principal axes
+    assert np.abs(gram - np.diag(np.diag(gram))).max() < 0.2 * np.diag(gram).min()
 
 
 def test_new_rows_that_are_old_ones_get_their_usage(fitted):
@@ -106,6 +109,7 @@ def test_hidden_entries_of_new_rows_are_scored_given_the_others(fitted):
 
 def test_a_fit_comes_back_from_disk_and_writes_its_page(fitted, tmp_path):
     again = bmfjax.Fit.load(fitted.save(tmp_path / "fit"))
+    assert has_its_summary(again, fitted)
     assert type(again) is ExactLogisticFit and not isinstance(again, LogisticFit)
     np.testing.assert_array_equal(again.probability(), fitted.probability())
     page = again.report(tmp_path / "page.html").read_text()

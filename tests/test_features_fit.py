@@ -31,9 +31,11 @@ from bmfjax.infer.feature_start import Search
 from bmfjax.kernels.base import State
 from bmfjax.kernels.tempering import AnnealedState
 from bmfjax.posterior.features import HEADER, features_of
-from bmfjax.report import page
+from bmfjax.report import checks, page
 from bmfjax.report.features import is_told
 from bmfjax.verdict import Verdict
+from tests.said import has_its_summary
+from tests.test_cells import fit_of
 
 QUICK = {"num_chains": 2, "num_warmup": 200, "num_samples": 200, "progress": False}
 ROWS, COLUMNS = 120, 24
@@ -87,6 +89,41 @@ def test_planted_features_are_found(planted, fitted):
     assert np.sqrt(((fitted.probability() - truth)[hidden] ** 2).mean()) < 0.14
     # What a feature adds outweighs what it takes away.
     assert (fitted.basis[:, :2].sum(0) > 0).all()
+
+
+def test_settings_say_what_was_asked_and_used_and_the_summary_stays(fitted, tmp_path):
+    settings = fitted.settings
+    assert settings["call"] == (
+        "bmfjax.fit(data, bmfjax.Features('auto', max_rank=4), bmfjax.Gibbs(), num_chains=2, "
+        "num_warmup=200, num_samples=200, seed=2)"
+    )
+    assert (settings["rank"], settings["max_rank"], settings["max_time"]) == ("auto", 4, None)
+    assert settings["thinning"] == fitted.figures.thinning
+    assert has_its_summary(bmfjax.Fit.load(fitted.save(tmp_path / "fit")), fitted)
+
+
+@pytest.mark.long
+def test_the_call_that_is_stored_makes_the_fit_again(fitted):
+    again = eval(fitted.settings["call"], {"bmfjax": bmfjax, "data": fitted.data})
+    for name, draws in fitted.draws().items():
+        np.testing.assert_array_equal(again.draws()[name], draws)
+    assert again.settings == fitted.settings and str(again.verdict) == str(fitted.verdict)
+
+
+def test_an_empty_feature_is_in_no_angle():
+    """Where it is in some draws, with other rows in each, it is at 90 degrees from itself."""
+    fit, rng = fit_of("features"), np.random.default_rng(4)
+    usage, basis = (np.array(f, float) for f in (fit.usage_draws, fit.basis_draws))
+    usage[..., 1] = rng.random(usage.shape[:3]) < 0.2
+    basis[..., 1] = np.where(rng.random(basis.shape[:3]) < 0.2, 1.0, 0.0)
+    usage[..., 0], basis[..., 0] = usage[0, 0, :, 0], 1.0 + np.arange(basis.shape[2])
+    usage[..., 0, 0] = 1.0
+    usage[..., 2:] = 0.0
+    fit = dataclasses.replace(fit, usage_draws=usage, basis_draws=basis)
+    assert fit._empty.tolist() == [False] + [True] * (fit.rank - 1)
+    assert fit.spread.largest < 1e-3 and "are the same" in checks.spread(fit).html
+    every = dataclasses.replace(fit, usage_draws=0 * usage)
+    assert checks.spread(every) is None
 
 
 def test_probabilities_are_those_of_the_draws(fitted):

@@ -256,7 +256,7 @@ PLANNED = QUICK | {"num_warmup": 20, "num_samples": 3000}
 def test_a_run_that_is_stopped_early_keeps_its_draws(product, signal_after):
     signal_after(signal.SIGINT, 100)
     found = bmfjax.fit(product.data, rank=2, **PLANNED)
-    assert (found.settings["thinning"], found.figures.thinning) == (12, 1)
+    assert found.settings["thinning"] == found.figures.thinning == 1
     assert found.usage_draws.shape[1] == found.figures.num_draws == 100
     assert not found.figures.complete and not found.figures.timed_out
     lp = found.idata["sample_stats"]["lp"].values

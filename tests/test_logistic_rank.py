@@ -43,7 +43,7 @@ def test_every_start_finds_the_number_of_factors():
     assert fit._rank_draws.shape == (4, 40) and (fit._rank_draws == 3).all()
     assert fit.rank_probabilities == {3: 1.0} and fit.rank == fit.figures.rank == 3
     assert fit.figures.settled and fit.figures.rank_agreeing == 1.0
-    assert fit.settings["rank"] == 8 and fit.settings["priors"]["relevance"] == [0.5, 0.0005]
+    assert fit.settings["max_rank"] == 8 and fit.settings["priors"]["relevance"] == [0.5, 0.0005]
     assert "their number is 3 with probability 1.00" in str(fit.verdict)
     assert "that of a variational approximation, which is too narrow" in str(fit.verdict)
 

@@ -18,7 +18,7 @@ from bmfjax.posterior import scores
 from bmfjax.posterior.cells import cell_draws
 from bmfjax.posterior.principal import principal_draws
 from tests.kernels.exactness import moment_scores
-from tests.said import said
+from tests.said import has_its_summary, said
 from tests.small_fits import stars
 
 ROWS, COLUMNS, RANK, NOISE = 60, 40, 2, 0.5
@@ -223,7 +223,7 @@ def test_figures_of_new_lines_are_their_own():
 def test_a_fit_is_stored_and_read_and_has_a_page(model, tmp_path):
     fit = fitted(model)
     again = bmfjax.Fit.load(fit.save(tmp_path / "fit"))
-    assert again.data.fingerprint() == fit.data.fingerprint()
+    assert again.data.fingerprint() == fit.data.fingerprint() and has_its_summary(again, fit)
     np.testing.assert_allclose(again.predict([0, 1], [2]), fit.predict([0, 1], [2]), rtol=1e-6)
     assert again.verdict == fit.verdict and again.data.row_names == fit.data.row_names
     page = fit.report(tmp_path / "page.html").read_text()

@@ -11,6 +11,7 @@ from scipy import stats
 import bmfjax
 from bmfjax.data import InputError, RealMatrix
 from bmfjax.families import poisson
+from tests.said import has_its_summary
 
 ROWS, COLUMNS = 30, 12
 SHORT = {"num_chains": 2, "num_warmup": 60, "num_samples": 60, "progress": False}
@@ -70,6 +71,7 @@ def test_new_rows_have_the_usage_of_rows_like_them(tmp_path):
         fit.transform(counts[:6])
     fit.save(tmp_path / "fit")
     again = bmfjax.Fit.load(tmp_path / "fit")
+    assert has_its_summary(again, fit)
     np.testing.assert_array_equal(again.predict(), fit.predict())
     np.testing.assert_array_equal(again.transform(counts[:6], offset[:6]), found)
 

@@ -52,7 +52,7 @@ def counted():
     drawn[:, ::10] = 4
     return dataclasses.replace(
         fit,
-        settings=fit.settings | {"finds_rank": True, "rank": MAX_RANK},
+        settings=fit.settings | {"rank": "auto", "max_rank": MAX_RANK},
         trace=fit.trace | {"rank": drawn},
         verdict=fit.verdict.changed(**of_rank(drawn[:, fit.figures.num_warmup :])),
     )
@@ -88,7 +88,7 @@ def test_the_result_has_the_factors_that_are_used():
 def test_a_fit_of_unknown_rank_is_saved_and_loaded(tmp_path):
     again = bmfjax.Fit.load(counted().save(tmp_path / "fit"))
     assert again.rank_probabilities == counted().rank_probabilities == {3: 0.9, 4: 0.1}
-    assert again.settings["finds_rank"] and again.figures.rank == 3
+    assert again.settings["rank"] == "auto" and again.figures.rank == 3
 
 
 def test_figures_of_a_number_of_factors():
@@ -187,7 +187,7 @@ def test_more_factors_than_were_allowed_are_told():
     assert "allowed" not in number_sentence(fit)
     side = min(fit.data.shape)
     full = dataclasses.replace(
-        fit, trace={"rank": np.full((2, 300), side)}, settings={**fit.settings, "rank": side}
+        fit, trace={"rank": np.full((2, 300), side)}, settings={**fit.settings, "max_rank": side}
     )
     assert f"{side}, the smaller side of the matrix" in number_sentence(full)
 
@@ -207,7 +207,7 @@ def test_more_factors_follow_where_all_that_were_allowed_are_there(few_looks, mo
     """From two to four, of which three are there."""
     monkeypatch.setattr("bmfjax.families.MAX_RANK", 2)
     fit = bmfjax.fit(three_tiles(0.01), "auto", progress=False, **BIRTHS)
-    assert fit.rank == fit.figures.rank == 3 and fit.settings["rank"] == 4
+    assert fit.rank == fit.figures.rank == 3 and fit.settings["max_rank"] == 4
     assert fit.figures.rank_at_bound < 0.05 and "There may be more" not in str(fit.verdict)
     assert fit.figures.earlier_steps >= 250
 
@@ -221,7 +221,7 @@ def test_that_all_factors_that_were_allowed_are_there_is_said():
         told = sampling.result_of(stage)
         stage.run.cramped = True
         cramped = sampling.result_of(stage)
-    assert told.settings["rank"] == 2
+    assert told.settings["max_rank"] == 2
     assert told.verdict.number.said == "there may be more than were allowed"
     assert "allow more factors, max_rank=4 (--max-rank 4)" in told.verdict.number.remedy
     assert cramped.figures.rank_cramped and "give it more time" in str(cramped.verdict)
@@ -349,7 +349,7 @@ def test_many_numbers_are_told_as_a_range():
     """The shortest one that holds 90 %; of a few each is named."""
     shares = {2: 0.04, 3: 0.2, 4: 0.4, 5: 0.25, 6: 0.06, 7: 0.05}
     fit = types.SimpleNamespace(
-        rank_probabilities=shares, settings={"rank": 9}, data=types.SimpleNamespace(shape=(20, 9))
+        rank_probabilities=shares, _most_factors=9, data=types.SimpleNamespace(shape=(20, 9))
     )
     assert number_sentence(fit) == "4 factors with probability 0.40 (3 to 6: 0.91)"
     fit.rank_probabilities = {3: 0.2, 4: 0.6, 5: 0.1, 6: 0.1}

@@ -95,7 +95,7 @@ def test_the_number_of_factors_is_found(model):
     assert len(found) == 1 or fit.figures.rhat_rank < 1.1
     assert fit.trace["rank"].shape == fit.trace["log_joint"].shape
     assert fit.agreement.shape == (3,) and fit.agreement.min() > 0.6
-    assert fit.settings["finds_rank"] and fit.settings["rank"] == MAX_RANK
+    assert fit.settings["rank"] == "auto" and fit.settings["max_rank"] == MAX_RANK
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_run_ends_by_itself_and_more_factors_follow_where_all_are_there(model,
     monkeypatch.setattr("bmfjax.families.MAX_RANK", 2)
     monkeypatch.setattr("bmfjax.families.base.LOOKS", (250, 500))
     fit = bmfjax.fit(PROBLEMS[model](), "auto", model=model, num_chains=2, progress=False)
-    assert fit.rank == fit.figures.rank == 3 and fit.settings["rank"] == 4
+    assert fit.rank == fit.figures.rank == 3 and fit.settings["max_rank"] == 4
     assert fit.figures.earlier_steps >= 250 and fit.figures.complete
     assert fit.figures.rank_at_bound < 0.05 and "There may be more" not in str(fit.verdict)
 

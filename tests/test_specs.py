@@ -66,6 +66,32 @@ def test_a_value_keeps_what_it_was_given():
 
 
 @KINDS
+def test_what_may_be_auto_offers_it(kind):
+    for field in parameters(kind).values():
+        if field.default == AUTO:
+            with pytest.raises(InputError, match=f"^{field.name} is -1.5.*, or 'auto'$"):
+                kind(**{field.name: -1.5})
+
+
+def test_an_absurd_number_of_rounds_is_refused():
+    for name in ("rebirths", "num_exchanges"):
+        with pytest.raises(InputError, match=f"{name} is 10000000; give a whole number from 0 to"):
+            bmfjax.Gibbs(**{name: 10_000_000})
+
+
+def test_a_value_is_what_its_call_makes():
+    for value in (
+        bmfjax.OrMachine("auto", max_rank=6, num_rates=1),
+        bmfjax.Gibbs(update="joint", moves=["birth"], inverse_temperatures=(1.0, 0.5)),
+        bmfjax.Features(4, weights="positive"),
+        bmfjax.Gibbs(rebirths=np.int64(3)),
+        bmfjax.PMF(2, level=(3.0, 1.0)),
+    ):
+        assert eval(value.called, {"bmfjax": bmfjax}) == value
+    assert bmfjax.OrMachine(usage=np.full((12, 2), 0.5)).called == "bmfjax.OrMachine(usage=...)"
+
+
+@KINDS
 def test_the_documentation_lists_every_field(kind):
     doc = inspect.getdoc(kind)
     words = " ".join(doc.split())

@@ -11,7 +11,7 @@ import math
 import os
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from jax.sharding import Mesh
 
 from bmfjax import verdict
-from bmfjax.clock import OutOfTimeError
+from bmfjax.clock import OutOfTimeError, running_clock
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks, load, load_real
 from bmfjax.data.anchors import Anchors
 from bmfjax.data.attributes import AttributeTable
@@ -43,7 +43,7 @@ from bmfjax.posterior.searches import count_searches
 from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
 from bmfjax.specs.base import AUTO, Kernel, Model, Sampler, digest
-from bmfjax.specs.run import ACCURATE, NUM_WARMUP, UNTIL
+from bmfjax.specs.run import ACCURATE, MAX_TIME, NUM_WARMUP, UNTIL
 from bmfjax.verdict import Figures, Mixing, Tried, Verdict
 
 Data = BinaryMatrix | RealMatrix | Ratings
@@ -127,12 +127,13 @@ class Problem:
                 f"factors, the known ones among them: give at least {self.num_anchors}"
             )
         for name, least in (("num_chains", 1), ("num_warmup", 0), ("num_samples", LEAST_KEPT)):
-            value = getattr(self, name)
-            if isinstance(value, str) and name != "num_chains":
-                if value != AUTO:
-                    raise InputError(f"{name} is {value!r}; give a whole number, or {AUTO!r}")
+            value, may_be_auto = getattr(self, name), name != "num_chains"
+            if may_be_auto and isinstance(value, str) and value == AUTO:
                 continue
-            checks.whole(name, value, least)
+            try:
+                checks.whole(name, value, least)
+            except InputError as error:
+                raise InputError(f"{error}{f', or {AUTO!r}' * may_be_auto}") from None
         self._check_end()
         chains_of_device(len(self.chain_numbers or range(self.num_chains)), self.mesh)
         if self.init is not None:
@@ -283,6 +284,22 @@ class Problem:
     def size(self) -> str:
         """Rows x columns, for messages."""
         return f"{self.data.num_rows:,} x {self.data.num_columns:,}"
+
+    def called(self, max_time: float | None = None) -> str:
+        """Return the call that makes the fit; `...` stands for what is no text."""
+        defaults = {f.name: f.default for f in fields(Problem)}
+        given = {n: getattr(self, n) for n in ("num_chains", "num_warmup", "num_samples")}
+        given |= {n: getattr(self, n) for n in ("until", "mc_error", "check")}
+        said = [f"{n}={v!r}" for n, v in given.items() if v != defaults[n]]
+        whole = {"init": self.init, "anchors": self.anchors, "mesh": self.mesh}
+        whole |= {f"{side}_attributes": table for side, table in self.attributes.items()}
+        said += [f"{n}=..." for n, v in whole.items() if v is not None]
+        if self.chain_numbers is not None:
+            said.append(f"chains={list(self.chain_numbers)}")
+        if max_time is not None:
+            said.append(f"max_time={max_time:g}")
+        parts = ["data", self.model.called, self.sampler.called, *said, f"seed={self.seed}"]
+        return f"bmfjax.fit({', '.join(parts)})"
 
     def settings(self, **more) -> dict:
         """Return what determines the draws besides the data."""
@@ -1016,6 +1033,7 @@ def make_fit(
     `judge` returns the verdict of the fit, which has all but this; `own` are fields
     that fits of this kind alone have.
     """
+    draws = {n: _in_memory(values) for n, values in draws.items()}
     figures = Figures(
         num_warmup=run.warmup_steps,
         num_draws=run.num_draws,
@@ -1032,7 +1050,7 @@ def make_fit(
         data=problem.data,
         model=problem.model.name,
         sampler=problem.sampler.name,
-        settings=chains.settings,
+        settings=_used_settings(problem, chains, figures.thinning),
         usage_draws=draws["usage"],
         basis_draws=draws["basis"],
         other_draws={n: v for n, v in draws.items() if n not in FACTORS},
@@ -1065,6 +1083,21 @@ def make_fit(
         bound, most = int(problem.rank), min(problem.data.shape)
         judged = verdict.with_bound(judged, fit._rank_draws, bound, most, cramped=run.cramped)
     return fit._judged(judged)
+
+
+def _in_memory(values):
+    """Return draws as they are in memory when they are read again: sums of them are the same."""
+    return np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values
+
+
+def _used_settings(problem: Problem, chains: Chains, thinning: int) -> dict:
+    """Return what determines the draws, with what the run itself found, and the call."""
+    found, limit = dict(chains.settings), running_clock().limit
+    if found.pop("finds_rank", False):
+        found |= {"rank": AUTO, "max_rank": int(problem.rank)}
+    default = MAX_TIME if problem.is_auto and chains.limited else None
+    call = problem.called(None if limit == default else limit)
+    return found | {"thinning": thinning, "max_time": limit, "call": call}
 
 
 def how_far(chains: Chains, run: ChainRun) -> str:

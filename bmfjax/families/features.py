@@ -88,7 +88,7 @@ PAGE = Page(
         number_of_factors,
         functools.partial(facts.mixing, of="log odds"),
         facts.found,
-        functools.partial(facts.effects, note="spread of the log odds that {}s have of their own"),
+        functools.partial(facts.effects, note=words.OWN_LOG_ODDS),
     ),
     sections=(
         number_section,
@@ -234,11 +234,11 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
 
     def _table(self):
         usage, basis = self.usage_binary, self.basis_binary
-        share, square = self.usage_draws.mean((0, 1, 2)), (self.basis_draws**2).mean((0, 1, 2))
+        sizes = spread_of_rows(self.usage_draws, self.basis_draws)
         return [
             {
                 "factor": k + 1,
-                "size": float(np.sqrt(share[k] * square[k])),
+                "size": float(sizes[k]),
                 "rows": int(usage[:, k].sum()),
                 "columns": int(basis[:, k].sum()),
                 "agreement": float(self.agreement[k]),
@@ -535,8 +535,7 @@ def in_order(problem: Problem, seen) -> dict:
         up = np.einsum("cdjk,cdk->k", drawn["basis"], sign, dtype=float) >= 0
         sign = sign * np.where(up | (np.arange(len(up)) < known), 1, -1)
     drawn |= turned(drawn, sign < 0)
-    share, square = drawn["usage"].mean(2), (drawn["basis"] ** 2).sum(2)
-    size = (share * (1.0 - share) * square).mean((0, 1))
+    size = spread_of_rows(*(drawn[n] for n in FACTORS))
     chosen = np.concatenate([np.arange(known), known + np.argsort(-size[known:], kind="stable")])
     if problem.finds_rank:
         used = _used(drawn).mean((0, 1))[chosen]
@@ -545,6 +544,23 @@ def in_order(problem: Problem, seen) -> dict:
     for name in drawn:
         drawn[name] = FeaturesFit._in_order(name, drawn[name], chosen)
     return drawn | {n: drawn[n][..., chosen] for n in FACTORS}
+
+
+def spread_of_rows(usage, basis) -> np.ndarray:
+    """Return the standard deviation, over rows, of what each feature adds to log odds: (rank,).
+
+    A root mean square over columns and draws. Which side of a feature is the one that has it makes
+    no difference.
+
+    Examples
+    --------
+    >>> usage, weights = np.array([1.0, 1.0, 0.0, 0.0]), np.full(3, -4.0)
+    >>> spread_of_rows(usage[None, None, :, None], weights[None, None, :, None]).tolist()
+    [2.0]
+    """
+    share = usage.mean(2, dtype=float)
+    square = np.einsum("cdjk,cdjk->cdk", basis, basis, dtype=float) / basis.shape[2]
+    return np.sqrt((share * (1.0 - share) * square).mean((0, 1)))
 
 
 def turned(drawn: Mapping, turns) -> dict:

@@ -49,6 +49,7 @@ from bmfjax.kernels.logistic.gibbs import draw_rows
 from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import ROWS, Along
 from bmfjax.posterior import cells, mixture, scores
+from bmfjax.posterior.principal import by_size
 from bmfjax.posterior.rotations import rotated_draws
 from bmfjax.posterior.selection import informed, sampled_positions
 from bmfjax.report import facts, words
@@ -94,7 +95,7 @@ BLOCK = 4_000_000
 NOISE_ENTRIES = 10_000
 
 
-EFFECTS = functools.partial(facts.effects, note="spread of the log odds that {}s have of their own")
+EFFECTS = functools.partial(facts.effects, note=words.OWN_LOG_ODDS)
 AGREEMENT = functools.partial(
     agreement_section,
     first="Log odds do not depend on the order or the signs of the factors and are what counts "
@@ -619,24 +620,25 @@ def sampler_options(problem: Problem, steps: int) -> dict:
 def _matched(problem, chains, state, best: int):
     """Return the starts' normals with matched factors, their order, and draws not yet matched."""
     posterior, rank = jax.device_get(posterior_of(state)), int(problem.rank)
-    order = align_signed(*(getattr(posterior, n).mean[..., :rank] for n in FACTORS), pivot=best)
-    approximation = {
-        f"{name}_{moment}": _ordered(getattr(getattr(posterior, name), moment), order, rank, moment)
-        for name in (*FACTORS, "bias")
-        for moment in mixture.MOMENTS
-    }
     prior = chains.arguments["prior"]
-    if posterior.relevance is not None:
-        approximation |= {
-            f"relevance_{n}": order.apply(np.asarray(a), signed=False)
-            for n, a in posterior.relevance._asdict().items()
-        }
     lines = posterior.usage.mean.shape[1] + posterior.basis.mean.shape[1]
     asked = NUM_SAMPLES if problem.is_auto else problem.num_samples
     # As many draws of each start as were asked for, or as there is room for.
     every, _ = thinning(4 * problem.num_chains * prior.width * lines, asked)
     key = jax.random.fold_in(problem.key, DRAW_STREAM)
     drawn = posterior_draws(key, posterior, prior, asked // every)
+    means = [getattr(posterior, n).mean[..., :rank] for n in FACTORS]
+    order = by_size(align_signed(*means, pivot=best), *(drawn[n] for n in FACTORS))
+    approximation = {
+        f"{name}_{moment}": _ordered(getattr(getattr(posterior, name), moment), order, rank, moment)
+        for name in (*FACTORS, "bias")
+        for moment in mixture.MOMENTS
+    }
+    if posterior.relevance is not None:
+        approximation |= {
+            f"relevance_{n}": order.apply(np.asarray(a), signed=False)
+            for n, a in posterior.relevance._asdict().items()
+        }
     return approximation, order, drawn
 
 

@@ -371,5 +371,4 @@ def _matching(usage, basis, pivot) -> np.ndarray:
 
 def _by_size(usage, basis) -> np.ndarray:
     """Return the order of the factors of matched draws by their size, the largest first."""
-    sizes = (usage.astype(float) ** 2).mean((0, 1, 2)) * (basis.astype(float) ** 2).mean((0, 1, 2))
-    return np.argsort(-sizes, kind="stable")
+    return np.argsort(-products.factor_sizes(usage, basis), kind="stable")

@@ -121,6 +121,12 @@ class PoissonFit(ModesMixin, NumbersFit):
     def spread(self):
         return verdict.farther_spread(self.usage_draws, self.basis_draws)
 
+    def _table(self):
+        # By how many counts factors are in order; the basis of a draw sums to one, if not known.
+        used, share = self.usage_draws.mean(2, dtype=float), self.basis_draws.sum(2, dtype=float)
+        sizes = (used * share).mean((0, 1))
+        return [line | {"size": float(sizes[line["factor"] - 1])} for line in super()._table()]
+
     @property
     def _offset(self) -> np.ndarray:
         """Known multiples of the rates of the rows, (rows,)."""
@@ -335,7 +341,7 @@ class Poisson(Family):
         order = _matching(usage, basis, seen.best, held)
         usage, basis = apply_permutation(usage, basis, order)
         rate = np.take_along_axis(drawn["rate"], order, -1)
-        totals = usage.mean((0, 1, 2))
+        totals = usage.mean((0, 1, 2), dtype=float)
         chosen = np.concatenate(
             [np.arange(held), held + np.argsort(-totals[held:], kind="stable")]
         ).astype(int)

@@ -130,7 +130,7 @@ def _page(*sections, fit, of_link=(), words_of_link=()) -> Page:
             *of_link,
             functools.partial(
                 facts.effects,
-                note="spread of their means, which {}s add to all of their fits; factors may hold "
+                note="standard deviation of what {}s add to all of their fits; factors may hold "
                 "a part of it",
             ),
         ),

@@ -18,6 +18,7 @@ import numpy as np
 
 from bmfjax.diagnostics import align_signed
 from bmfjax.diagnostics.align import SignedOrder
+from bmfjax.posterior.products import factor_sizes
 
 SIDES = ("usage", "basis")
 
@@ -77,12 +78,20 @@ def _order(usage, basis, pivot: int, held: int) -> SignedOrder:
     if further[0].shape[-1] == 0:
         known = np.tile(np.arange(held), (len(usage), 1))
         return SignedOrder(known, np.ones_like(known))
-    order = align_signed(*further, pivot=pivot)
+    order = by_size(align_signed(*further, pivot=pivot), *further)
     known = np.tile(np.arange(held), (len(usage), 1))
     return SignedOrder(
         np.concatenate([known, held + order.permutation], 1),
         np.concatenate([np.ones_like(known), order.sign], 1),
     )
+
+
+def by_size(order: SignedOrder, usage, basis) -> SignedOrder:
+    """Return an order of draws (draw, ..., lines, rank) with the largest factor of all first."""
+    moved = (order.apply(np.asarray(f), signed=False) for f in (usage, basis))
+    sizes = factor_sizes(*(f.reshape(1, -1, *f.shape[-2:]) for f in moved))
+    first = np.argsort(-sizes, kind="stable")
+    return SignedOrder(order.permutation[:, first], order.sign[:, first])
 
 
 def _beside(usage, basis, held: int):

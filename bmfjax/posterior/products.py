@@ -71,6 +71,19 @@ def exceedance(usage, basis, level: float) -> np.ndarray:
     return out
 
 
+def factor_sizes(usage, basis) -> np.ndarray:
+    """Return the root mean square, over draws and entries, of what each factor adds: (rank,).
+
+    Examples
+    --------
+    >>> usage, basis = np.full((1, 2, 4, 1), 2.0), np.full((1, 2, 3, 1), -1.5)
+    >>> factor_sizes(usage, basis).tolist()
+    [3.0]
+    """
+    squares = [np.einsum("cdlk,cdlk->cdk", f, f, dtype=float) / f.shape[2] for f in (usage, basis)]
+    return np.sqrt((squares[0] * squares[1]).mean((0, 1)))
+
+
 def moments(usage, basis, link=None) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation of the reconstruction, or of its `link`, over draws."""
     number = usage.shape[0] * usage.shape[1]

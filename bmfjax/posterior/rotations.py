@@ -18,6 +18,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from bmfjax.posterior.products import factor_sizes
+
 SIDES = ("usage", "basis")
 
 
@@ -42,6 +44,8 @@ def rotated_draws(drawn: Mapping, pivot: tuple[int, int]) -> dict[str, np.ndarra
     mean = _nearest(both, both[pivot]).mean((0, 1))
     axes = np.linalg.eigh(mean.T @ mean)[1][:, ::-1]
     turned = np.split(_nearest(both, mean @ axes), [sizes[0]], axis=2)
+    first = np.argsort(-factor_sizes(*turned), kind="stable")
+    turned = [t[..., first] for t in turned]
     of_factors = {n: t.astype(drawn[n].dtype) for n, t in zip(SIDES, turned, strict=True)}
     return {**drawn, **of_factors}
 

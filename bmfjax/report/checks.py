@@ -241,9 +241,14 @@ def draw_modes(axes, fit) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
 
 
-def spread(fit, *, of: str = "") -> Section:
-    """Show how far apart the solutions in the draws are; `of` names what is compared besides."""
-    heading = "How far apart are the solutions?"
+def spread(fit, *, of: str = "") -> Section | None:
+    """Show how far apart the solutions in the draws are; `of` names what is compared besides.
+
+    Empty factors have no direction, and do not count.
+    """
+    heading, empty = "How far apart are the solutions?", fit._empty
+    if empty is not None and empty.all():
+        return None
     if fit.spread.largest < SAME:
         return section(
             heading,
@@ -253,11 +258,25 @@ def spread(fit, *, of: str = "") -> Section:
     return section(
         heading,
         "Two draws are as far apart as the largest angle between their matched factors (columns of "
-        f"the basis{of}): 0 degrees for the same factors, 90 if one of them shares nothing. The "
+        f"the basis{of}): 0 degrees for the same factors, 90 if one of them shares nothing"
+        f"{'; empty factors are left out' * (empty is not None and bool(empty.any()))}. The "
         "curve shows how many draws it takes to have one within that angle of every other. If it "
-        "falls to 1 at a small angle, there is one solution. If it stays at 2 or more over a wide "
-        "range, there are as many solutions, and the data do not decide between them.",
+        f"falls to 1 at a small angle, there is one solution. {_beyond_one(fit)}",
         image(spread_figure(fit.spread), "Covering numbers of the draws by angle"),
+    )
+
+
+def _beyond_one(fit) -> str:
+    """Say what it means that the curve stays above 1: chains that agree are in one solution."""
+    if fit._num_chains > 1 and fit.verdict.factors.holds:
+        return (
+            "Here the chains agree on the factors. Where the curve stays at 2 or more, the draws "
+            "of each chain differ: a factor that some of them lack is at 90 degrees from itself in "
+            "the others."
+        )
+    return (
+        "If it stays at 2 or more over a wide range, there may be as many solutions, or draws in "
+        "which a factor comes and goes. The verdict says whether chains differ."
     )
 
 

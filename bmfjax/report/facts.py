@@ -217,6 +217,7 @@ def found(fit, *, runs: str = "chains") -> Iterator[Fact]:
     yield Fact(f"Factors found by all {runs}", text, note)
     largest, mean = fit.figures.coverage_largest, fit.figures.coverage_mean
     note = f"largest angle between matched factors of two draws; {_number(mean, 0)}° on average"
+    note += ", empty factors left out" * bool(fit.figures.factors_empty)
     yield Fact("Solutions apart", "none" if math.isnan(largest) else f"{largest:.0f}°", note)
 
 
@@ -323,10 +324,10 @@ def cut_points(fit) -> Iterator[Fact]:
 
 
 def effects(fit, *, note: str) -> Iterator[Fact]:
-    """Spread of the effects of rows and of columns, `note` with the name of either."""
+    """Spread of the effects of rows and of columns in a draw, `note` with the name of either."""
     for what in ("row", "column"):
         if f"{what}_effect" in fit.other_draws:
-            spread = fit.other_draws[f"{what}_effect"].mean((0, 1)).std()
+            spread = fit.other_draws[f"{what}_effect"].std(-1, dtype=float).mean()
             text = f"± {spread:{digits(spread)}}"
             yield Fact(f"{what.capitalize()} effects", text, note.format(what))
 

@@ -29,7 +29,7 @@ def number_sentence(fit) -> str:
     if len(others) > MOST_NAMED:
         low, high, share = verdict.shortest_range(found)
         beside = f" ({low} to {high}: {share:.2f})"
-    most = fit.settings["rank"]
+    most = fit._most_factors
     bound = f"; no more than {most} were allowed"
     if most == min(fit.data.shape):
         bound = f"; no more than {most}, the smaller side of the matrix, are looked for"
@@ -62,7 +62,7 @@ def number_of_factors(fit) -> Iterator[Fact]:
         "Number of factors",
         f"{low} to {high}" if low < high else f"{figures.rank}",
         f"{number_sentence(fit)}; beforehand "
-        f"{fit._ranks_beforehand.format(most=fit.settings['rank'])}; {mixed}",
+        f"{fit._ranks_beforehand.format(most=fit._most_factors)}; {mixed}",
     )
 
 
@@ -103,7 +103,7 @@ def draw_number(axes, fit) -> None:
     from matplotlib import rcParams
 
     drawn = fit._rank_draws
-    most = min(drawn.max() + 1, fit.settings["rank"])
+    most = min(drawn.max() + 1, fit._most_factors)
     numbers = np.arange(max(0, drawn.min() - 1), most + 1)
     of_chains = np.stack([np.mean(drawn == n, axis=1) for n in numbers])
     axes.bar(numbers, of_chains.mean(1), width=0.6, color=COLOURS[0], alpha=0.75)

@@ -12,9 +12,23 @@ from bmfjax.report.model_fit import explained_bar, model_section
 from bmfjax.report.number import number_section, rank_line
 from bmfjax.report.section import template
 from bmfjax.report.style import default_parameters
+from bmfjax.specs import MODELS, SAMPLERS
+from bmfjax.specs.base import AUTO, parameters
 from bmfjax.store import PAGE_MARK, check_page
 from bmfjax.verdict import Status, rank_text
 
+#: What settings of a run are.
+SAID = {
+    "max_rank": "most factors that there could be",
+    "num_warmup": "steps before draws count",
+    "num_samples": "draws of each chain; auto: until the chains agree",
+    "thinning": "one draw in so many is kept",
+    "init": "where chains start",
+    "max_time": "seconds that the fit could take",
+    "until": "parts of the verdict that end the run",
+    "mc_error": "error of predictions that ends the run",
+    "check": "share of the entries that were hidden first",
+}
 #: Title of a page whose data have no name.
 NAMELESS = {BinaryMatrix: "binary matrix", RealMatrix: "matrix", Ratings: "ratings"}
 
@@ -86,7 +100,11 @@ def render(fit) -> str:
         sections=[section for section in sections if section is not None],
         words=page.words,
         query=page.query,
-        settings=_flat(fit.settings | drawn) + list(fit.versions.items()),
+        call=fit.settings.get("call", ""),
+        settings=[
+            *((name, value, _about(fit, name)) for name, value in _flat(fit.settings | drawn)),
+            *((name, value, "") for name, value in fit.versions.items()),
+        ],
     )
 
 
@@ -102,14 +120,23 @@ def _shade(fit) -> str:
     return shades.get(status, "amber")
 
 
+def _about(fit, name: str) -> str:
+    """Say what a setting is, by its name as `_flat` has it; nothing where that is plain."""
+    place, _, inner = name.rpartition(".")
+    kinds = {"priors": MODELS.get(fit.model), "sampler_options": SAMPLERS.get(fit.sampler)}
+    known = {} if kinds.get(place) is None else parameters(kinds[place])
+    return known[inner].about if inner in known else SAID.get(name, "")
+
+
 def _flat(settings) -> list[tuple[str, str]]:
     """Return settings as rows of a table; a setting inside of a setting is `outer.inner`.
 
-    Where the number of factors is found, the rank is the most that there may be.
+    Where the number of factors is found, the most that there may be is a setting of its own.
     """
     rows, settings = [], dict(settings)
-    if settings.pop("finds_rank", False):
-        settings["rank"] = f"auto, at most {settings['rank']}"
+    settings.pop("call", None)  # which stands alone
+    if settings.pop("finds_rank", False):  # as earlier versions stored it
+        settings |= {"rank": AUTO, "max_rank": settings["rank"]}
     for name, value in settings.items():
         if isinstance(value, dict):
             rows += [(f"{name}.{inner}", str(v)) for inner, v in value.items()]

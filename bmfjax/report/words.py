@@ -121,6 +121,9 @@ MISSING = Word(
     "Missing", "An entry that was not observed. It has no say in the fit, which predicts it."
 )
 
+#: What is said of the spread of effects on log odds of rows, and of columns.
+OWN_LOG_ODDS = "standard deviation of the log odds that {}s have of their own"
+
 # The draws.
 SOLUTION = Word(
     "Solution",

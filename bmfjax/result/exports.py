@@ -234,8 +234,12 @@ class ExportsMixin:
         ``rank="auto"``, which leaves out factors, and for new rows or columns; and more than 10^7
         entries.
         """
-        for name, what in (("finds_rank", "rank='auto' leaves out"), ("given_new", "is without")):
-            if name in self.settings:
+        left_out = {
+            "rank='auto' leaves out": self._finds_rank,
+            "is without": "given_new" in self.settings,
+        }
+        for what, is_so in left_out.items():
+            if is_so:
                 raise InputError(
                     f"the fit {what} some of what the prior is of, so that its draws do not tell "
                     "log_prior; fit a given rank to the data"

@@ -18,9 +18,10 @@ from bmfjax.data.anchors import Anchors
 from bmfjax.data.io.stored import reading_stored
 from bmfjax.diagnostics import Binarized, Coverage
 from bmfjax.infer.search_ends import SearchEnds
-from bmfjax.posterior import cells
+from bmfjax.posterior import cells, products
 from bmfjax.posterior.held_out import HeldOut
 from bmfjax.posterior.model_check import LeftOut, ModelCheck, left_out, model_check
+from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.scores import MAX_SCORED
 from bmfjax.posterior.searches import SearchCounts, count_searches
 from bmfjax.posterior.selection import MAX_ENTRIES, informed
@@ -29,6 +30,7 @@ from bmfjax.result.exports import ExportsMixin
 from bmfjax.result.predictions import PREDICTED, PredictionsMixin
 from bmfjax.result.stacked import StackingMixin
 from bmfjax.result.stored import StoredMixin
+from bmfjax.specs.base import AUTO
 from bmfjax.verdict import FACTOR_NAMES, Figures, Mixing, Verdict, mixing, spread
 
 
@@ -276,6 +278,17 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         return self.usage_draws.shape[-1]
 
     @property
+    def _finds_rank(self) -> bool:
+        """Whether the number of factors was to be found."""
+        # As earlier versions stored it.
+        return self.settings.get("rank") == AUTO or "finds_rank" in self.settings
+
+    @property
+    def _most_factors(self) -> int:
+        """The most factors that there could be, or the number that was given."""
+        return int(self.settings.get("max_rank") or self.settings["rank"])
+
+    @property
     def _num_anchors(self) -> int:
         """Number of known factors."""
         return 0 if self.anchors is None else self.anchors.number
@@ -429,7 +442,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         -------
         bmfjax.diagnostics.Coverage
             That of the basis (Masood, Pan, Doshi-Velez 2016), by the largest angle between matched
-            factors of two draws, in degrees.
+            factors of two draws, in degrees. Factors that are empty when rounded are left out.
 
         Examples
         --------
@@ -441,7 +454,12 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         >>> 0.0 <= fit.spread.mean <= fit.spread.largest <= 90.0
         True
         """
-        return spread(self.basis_draws, signed=not self._is_signed)
+        draws, empty = self.basis_draws, self._empty
+        if empty is not None and empty.any() and not empty.all():
+            kept = np.flatnonzero(~empty)
+            is_packed = isinstance(draws, PackedDraws)
+            draws = draws.reordered(kept) if is_packed else draws[..., kept]
+        return spread(draws, signed=not self._is_signed)
 
     @property
     def _search_counts(self) -> SearchCounts | None:
@@ -488,7 +506,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         return np.isin(self._factor_titles, self.figures.factors_in_few_draws or ())
 
     def summary(self) -> pd.DataFrame:
-        """Return one row a factor, largest first; fit-level figures in ``.attrs``.
+        """Return one row a factor, known ones first, then the largest; figures in ``.attrs``.
 
         Returns
         -------
@@ -497,11 +515,15 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
             among the observed entries of its tile; `p_one`: mean probability of
             the tile's entries; `agreement`: smallest tile similarity of some
             chains and the others (NaN for one chain, and without draws); `sd`: mean posterior
-            standard deviation. For real factors `size`, what one adds to the log odds, as a root
-            mean square over the entries, and `rows`, `columns`: how many are two standard
-            deviations from zero. `searches`, where each kept its own end, is how many of the
-            independent searches for starts found the factor by themselves. Where some factors are
-            known, `anchor` is their name, "" for others; and `factor_name` after `rename`.
+            standard deviation. For real factors `size`, what one adds to an entry, or to its log
+            odds, as a root mean square over draws and entries, and `rows`, `columns`: how many are
+            two standard deviations from zero. For "features" `size` is the standard deviation over
+            rows of what one adds to the log odds, for "poisson" the mean count that one adds to a
+            row. Boolean factors come by the cells of their tiles, `rows` times `columns`, and codes
+            of "hamming" by how many rows use them. `searches`, where each kept its own end, is how
+            many of the independent searches for starts found the factor by themselves. Where some
+            factors are known, `anchor` is their name, "" for others; and `factor_name` after
+            `rename`.
         """
         return self._summary.copy()
 
@@ -606,14 +628,14 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
 
     def _table(self) -> list[dict]:
         """Return a line for each factor, of real numbers."""
-        table = []
+        table, sizes = [], products.factor_sizes(self.usage_draws, self.basis_draws)
         for k in range(self.rank):
             usage, basis = self.usage[:, k], self.basis[:, k]
             sd = self.usage_sd[:, k], self.basis_sd[:, k]
             table.append(
                 {
                     "factor": k + 1,
-                    "size": float(np.sqrt((usage**2).mean() * (basis**2).mean())),
+                    "size": float(sizes[k]),
                     "rows": int((abs(usage) > 2 * sd[0]).sum()),
                     "columns": int((abs(basis) > 2 * sd[1]).sum()),
                     "agreement": float(self.agreement[k]),

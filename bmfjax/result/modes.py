@@ -170,7 +170,7 @@ class ModesMixin:
         figures = Figures(**(known | judged.figures.known() | self._named(judged.figures)))
         judged = dataclasses.replace(judged, scope=what, figures=figures)
         if self.figures.rank_bounded is not None:
-            bound, most = int(self.settings["rank"]), min(self.data.shape)
+            bound, most = self._most_factors, min(self.data.shape)
             cramped = bool(self.figures.rank_cramped)
             # Only draws of the mode, which have no warm-up.
             drawn = self._judged(judged)._rank_draws

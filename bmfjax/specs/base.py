@@ -194,7 +194,7 @@ class Value:
         for name, known in parameters(type(self)).items():
             value = getattr(self, name)
             if text_of(_frozen(value)) != text_of(known.default):
-                value = known.check(name, value)
+                value = _checked(known, value)
             object.__setattr__(self, name, _frozen(value))
         self._check()
 
@@ -209,6 +209,14 @@ class Value:
             for name, value in self.fields().items()
             if text_of(value) != text_of(known[name].default)
         }
+
+    @property
+    def called(self) -> str:
+        """The call that makes it; `...` stands for arrays, and what else has no text."""
+        given = {name: _as_called(value) for name, value in self.given().items()}
+        first = [given.pop("rank")] if "rank" in given else []
+        parts = first + [f"{name}={text}" for name, text in given.items()]
+        return f"bmfjax.{type(self).__name__}({', '.join(parts)})"
 
     def fields(self) -> dict[str, Any]:
         """Return all fields by name."""
@@ -304,6 +312,16 @@ def prior_names(kind: type[Model]) -> list[str]:
     return [n for n in parameters(kind) if n not in OF_RANK]
 
 
+def _checked(known: Parameter, value: Any) -> Any:
+    """Return the value of a field, or refuse it: what may be "auto" offers this, too."""
+    try:
+        return known.check(known.name, value)
+    except InputError as error:
+        if known.default != AUTO:
+            raise
+        raise InputError(f"{error}, or {AUTO!r}") from None
+
+
 # ---- values by what is in them ---------------------------------------------------------------
 
 
@@ -338,6 +356,18 @@ def _shown(value: Any) -> str:
     if hasattr(value, "arg_constraints"):
         return settings_text(value)
     return f"<array of shape {np.shape(value)}>" if hasattr(value, "__array__") else repr(value)
+
+
+def _as_called(value: Any) -> str:
+    """Return a value as it is written in a call, where it can be."""
+    if hasattr(value, "arg_constraints"):
+        return settings_text(value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{n!r}: {_as_called(v)}' for n, v in value.items())}}}"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_as_called, value))}]"
+    is_plain = value is None or isinstance(value, bool | int | float | str | np.generic)
+    return repr(getattr(value, "item", lambda: value)()) if is_plain else "..."
 
 
 def settings_text(value: Any) -> str:

@@ -23,6 +23,8 @@ LOWEST = 0.02
 UPDATES = ("metropolis", "gibbs", "joint", "collapsed")
 RULES = ("sample", "laplace", "mle")
 MOVES = ("collapsed", "birth", "rebirth", "split_merge", "xor", "jump", "basis", "lines")
+#: Births of a sweep, and rounds in which temperatures exchange, at most: each takes time.
+MOST_ROUNDS = 100
 #: Factors that are drawn at once, at most: more states than their 256 cost more than they help.
 MAX_JOINT = 8
 
@@ -154,14 +156,14 @@ class Gibbs(Sampler):
     num_exchanges: int = parameter(
         AUTO,
         'of "ormachine", rounds of every step in which temperatures exchange factors',
-        a_whole(0),
+        a_whole(0, MOST_ROUNDS),
         kind='int or "auto"',
     )
     rebirths: int = parameter(
         AUTO,
         'of "features", features that are born again, or die, in every sweep: more of small '
         "matrices",
-        a_whole(0),
+        a_whole(0, MOST_ROUNDS),
         kind='int or "auto"',
     )
     solutions: Any = parameter(

@@ -184,9 +184,9 @@ def test_the_thinning_is_that_of_the_draws(fit, undrawn_figures):
 
 
 def test_a_rank_that_is_found_is_told_as_asked_for():
-    assert page._flat({"rank": 8, "finds_rank": True, "seed": 0}) == [
-        ("rank", "auto, at most 8"), ("seed", "0"),
-    ]  # fmt: skip
+    found = [("rank", "auto"), ("max_rank", "8")]
+    assert page._flat({"rank": "auto", "max_rank": 8, "call": "fit()"}) == found
+    assert page._flat({"rank": 8, "finds_rank": True}) == found  # of an earlier version
     assert page._flat({"rank": 8}) == [("rank", "8")]
 
 
