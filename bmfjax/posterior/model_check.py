@@ -52,8 +52,7 @@ from bmfjax.posterior.scores import (
     averaged,
     count_density,
     observed_sample,
-    predictive,
-    scored,
+    scored_and_predicted,
 )
 from bmfjax.specs.run import ACCURATE, SLIGHT
 
@@ -226,7 +225,7 @@ def left_out(fit, max_entries: int = MAX_SCORED, seed: int = 0) -> LeftOut:
     cells = observed_sample(fit.data, max_entries, seed)
     if len(cells[0]) < 2:
         raise InputError("the data have fewer than two observed entries; there is nothing to check")
-    of_chains = scored(fit, cells)
+    of_chains, fitted = scored_and_predicted(fit, cells)
     scores = averaged(of_chains).log_score
     plain, baseline = _baseline(fit, cells)
     explained, error = explained_share(scores, plain, fit._scored in DISCRETE)
@@ -234,8 +233,7 @@ def left_out(fit, max_entries: int = MAX_SCORED, seed: int = 0) -> LeftOut:
     if fit._scored == BINARY:
         is_one = cells[2] > 0.5
         one, fitted = (
-            np.where(is_one, np.exp(score), -np.expm1(score))
-            for score in (scores, predictive(fit, cells))
+            np.where(is_one, np.exp(score), -np.expm1(score)) for score in (scores, fitted)
         )
         found = [calibration(one, is_one, seed, order) for order in (one, fitted)]
         table, wrong, by_chance = min(found, key=lambda each: each[1] - each[2])

@@ -6,6 +6,8 @@ The functions that end in `_density` take values (cell,) and what each draw says
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy.special import gammaln, log_expit, log_ndtr, logsumexp, ndtr, xlogy
 
@@ -113,31 +115,43 @@ def predictive(fit, cells) -> np.ndarray:
     r"""Return the log predictive density (cell,) of `cells` (rows, columns, values) not fitted.
 
     .. math:: \log \frac{1}{S} \sum_s p(x_{ij} \mid \theta_s)
-
-    The densities of a block of cells are formed at a time.
     """
-    i, j, values = cells
-    chains, draws = fit.usage_draws.shape[:2]
-    parts = [
-        logsumexp(fit._log_density(i[some], j[some], values[some]), 0) - np.log(chains * draws)
-        for some in blocks(len(i), 4 * chains * draws)
-    ]
-    return np.concatenate(parts)
+    return np.concatenate([_averaged_draws(density) for density in _densities(fit, cells)])
 
 
 def scored(fit, cells) -> list[LeaveOneOut]:
-    """Return how well each chain predicts `cells` (rows, columns, values), each left out.
+    """Return how well each chain predicts `cells` (rows, columns, values), each left out."""
+    return _of_cells([_left_out(fit, density) for density in _densities(fit, cells)])
 
-    The densities of a block of cells are formed at a time.
-    """
+
+def scored_and_predicted(fit, cells) -> tuple[list[LeaveOneOut], np.ndarray]:
+    """Return `scored` and `predictive` of the same cells."""
+    parts = [(_left_out(fit, d), _averaged_draws(d)) for d in _densities(fit, cells)]
+    left_out, fitted = zip(*parts, strict=True)
+    return _of_cells(left_out), np.concatenate(fitted)
+
+
+def _densities(fit, cells) -> Iterator[np.ndarray]:
+    """Yield the log densities (draw of all chains, cell) of a block of cells at a time."""
     i, j, values = cells
     chains, draws = fit.usage_draws.shape[:2]
-    parts = []
     # A few numbers a cell for every draw.
     for some in blocks(len(i), 4 * chains * draws):
-        density = fit._log_density(i[some], j[some], values[some])
-        own = density.reshape(chains, draws, -1)
-        parts.append([leave_one_out(chain, bounded=fit._has_bounded_scores) for chain in own])
+        yield fit._log_density(i[some], j[some], values[some])
+
+
+def _averaged_draws(density) -> np.ndarray:
+    return logsumexp(density, 0) - np.log(len(density))
+
+
+def _left_out(fit, density) -> list[LeaveOneOut]:
+    """Return how well each chain predicts the cells of a block."""
+    own = density.reshape(*fit.usage_draws.shape[:2], -1)
+    return [leave_one_out(chain, bounded=fit._has_bounded_scores) for chain in own]
+
+
+def _of_cells(parts) -> list[LeaveOneOut]:
+    """Join what is known of blocks of cells, of each chain."""
     return [
         LeaveOneOut(*map(np.concatenate, zip(*found, strict=True)))
         for found in zip(*parts, strict=True)

@@ -185,7 +185,7 @@ def svg(figure: Figure, dpi: int = 150) -> str:
         # Before saving, which would draw everything once for the layout alone.
         if (layout := figure.get_layout_engine()) is not None:
             layout.execute(figure)
-            figure.set_layout_engine("none")
+            figure.set_layout_engine(None)  # "none" would be one, too
         figure.savefig(buffer, format="svg", dpi=dpi, metadata=nothing)
     text = buffer.getvalue()
     text = _IMAGE.sub(_smaller, text[text.index("<svg") :])

@@ -1,4 +1,4 @@
-"""Scalars of the whole fit: their values, whatever the order of the factors, and ArviZ's plots."""
+"""Scalars of the whole fit: values, whatever the order of the factors, and their figures."""
 
 import dataclasses
 
@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
+from bmfjax import verdict
 from bmfjax.diagnostics import arviz
-from bmfjax.report.style import COLOURS, new_figure
-from bmfjax.report.summaries import scalars, summaries
+from bmfjax.report.summaries import (
+    density_of,
+    rank_figure,
+    ranks,
+    scalars,
+    scalars_figure,
+    size_figure,
+    sizes_by_draws,
+    summaries,
+)
 from tests.test_cells import CHAINS, DRAWS, fit_of
 
 DRAWN = {"noise": np.random.default_rng(0).normal(size=(2, 40))}
@@ -70,24 +79,38 @@ def test_figures_are_told_and_leave_no_state(undrawn_figures):
     assert pyplot.get_fignums() == before
 
 
-@pytest.mark.parametrize("kind", ["trace", "rank", "ess"])
-def test_arviz_draws_into_the_axes_given(kind):
-    axes = new_figure(4, 2).subplots(1, 2)
-    arviz.plot_scalars(kind, DRAWN, [axes] if kind == "trace" else axes[:1], COLOURS)
-    drawn = [a for a in axes if a.lines or a.patches or a.collections]
-    assert len(drawn) == (2 if kind == "trace" else 1)
-    if kind == "ess":
-        whole = float(arviz.summary(arviz.to_inference_data(DRAWN))["ess_bulk"].iloc[0])
-        ends = [float(np.ravel(line.get_ydata())[-1]) for line in axes[0].lines]
-        assert any(abs(end - whole) < 1e-6 * whole for end in ends)
+def test_effective_draws_are_those_of_arviz():
+    numbers, centre, tails = sizes_by_draws(np.stack(list(DRAWN.values()), -1))
+    assert numbers.tolist() == list(range(4, 41, 4))
+    for number in (numbers[3], numbers[-1]):
+        some = {name: values[:, :number] for name, values in DRAWN.items()}
+        table = arviz.summary(arviz.to_inference_data(some))
+        for found, column in ((centre, "ess_bulk"), (tails, "ess_tail")):
+            np.testing.assert_allclose(found[numbers == number][0], table[column], rtol=1e-6)
+
+
+def test_figures_hold_every_chain_and_what_is_expected_of_it():
+    left, right = scalars_figure(DRAWN).axes
+    for chain, line in zip(DRAWN["noise"], right.lines, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), chain)
+    assert len(left.lines) == 2
+    (axes,) = rank_figure(DRAWN).axes
+    for patch in axes.patches:  # of equally long chains all have as many draws in their bars
+        values, edges, baseline = patch.get_data()
+        assert abs((values - baseline).sum() - 40) < 1e-9 and edges[-1] == 80
+    for line, patch in zip(axes.lines, axes.patches, strict=True):
+        assert abs(line.get_ydata()[0] - patch.get_data().baseline - 4.0) < 1e-9
+    (axes,) = size_figure(DRAWN).axes
+    assert axes.lines[-1].get_ydata()[0] == 2 * verdict.ESS_PER_CHAIN
+    assert density_of(np.full(30, 2.0))[0].tolist() == [2.0, 2.0]
 
 
 def test_equal_draws_have_ranks_in_a_random_order():
     values = np.random.default_rng(1).integers(0, 3, (4, 500))
-    ranks = arviz._ranks(values)
-    assert sorted(ranks.ravel()) == list(range(2000))
-    flat = values.ravel()[np.argsort(ranks.ravel())]
+    found = ranks(values)
+    assert sorted(found.ravel()) == list(range(2000))
+    flat = values.ravel()[np.argsort(found.ravel())]
     assert (np.diff(flat) >= 0).all()
     for value in range(3):  # as ties in order of the chains they would be far apart
-        means = [ranks[c][values[c] == value].mean() for c in range(4)]
+        means = [found[c][values[c] == value].mean() for c in range(4)]
         assert np.ptp(means) < 150
