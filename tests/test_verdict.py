@@ -20,7 +20,7 @@ from bmfjax.families.base import what_was_tried
 from bmfjax.posterior.features import features_of
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.searches import SearchCounts
-from bmfjax.posterior.trust import chains_with, presence_in
+from bmfjax.posterior.trust import presence_in
 from bmfjax.specs import MODELS, Gibbs
 from bmfjax.verdict import (
     MAX_LINES,
@@ -484,16 +484,20 @@ def test_a_factor_that_few_draws_have_does_not_hold(shares, holds, boolean):
     assert (alike[:, :2] > 0.99).all()
     if boolean:
         _, there = presence_in((usage, basis), *(f.max((0, 1)) > 0 for f in (usage, basis)))
-        counted = chains_with(there.of_chains)
+        present = there.of_chains
     else:
-        counted = chains_with(features_of(usage, basis).there.mean(1))
-    assert counted.tolist() == [4, sum(share >= 0.5 for share in shares), 0]
+        present = features_of(usage, basis).there.mean(1)
+    np.testing.assert_allclose(present[:, 1], shares, atol=0.03)
     judged = of_chains(
         GOOD, 4, 3, alike, {"log_joint": QUICK}, exact=True, empty=np.array([False, False, True]),
-        chains_with=counted, searches=searched(4, 3, 0),
+        present=present, searches=searched(4, 3, 0),
     )  # fmt: skip
     few = () if holds else ("2",)
-    assert judged.factors.in_few_draws == few and judged.figures.factors_chains == tuple(counted)
+    assert judged.factors.in_few_draws == few and judged.figures.factors_chains == (
+        4,
+        sum(share >= 0.5 for share in shares),
+        0,
+    )
     assert judged.factors.holding == (("1", "2") if holds else ("1",))
     said = "factors 1 and 2 hold" if holds else "factor 1 holds, factor 2 is in too few draws"
     assert judged.factors.said == f"{said} (one more is empty)"
@@ -511,16 +515,32 @@ def test_a_run_does_not_wait_for_factors_in_few_draws():
     options = dict(exact=True, searches=searched(4, 1))
     apart = of_chains(GOOD, 4, 3, alike, {"log_joint": QUICK}, **options)
     assert not suffices(apart.figures) and apart.factors.rarely_found == ("2",)
-    few = of_chains(GOOD, 4, 3, alike, {"log_joint": QUICK}, chains_with=[4, 1], **options)
+    few = of_chains(
+        GOOD, 4, 3, alike, {"log_joint": QUICK}, present=[[0.9, 0.6]] + [[0.9, 0.2]] * 3, **options
+    )
     assert suffices(few.figures) and few.factors.in_few_draws == ("2",)
     assert few.factors.rarely_found == few.factors.of_most == ()
-    none = of_chains(GOOD, 4, 3, alike, {"log_joint": QUICK}, chains_with=[2, 1], **options)
+    none = of_chains(
+        GOOD,
+        4,
+        3,
+        alike,
+        {"log_joint": QUICK},
+        present=[[0.6, 0.6]] * 2 + [[0.4, 0.4]] * 2,
+        **options,
+    )
     assert none.factors.said == "factors 1 and 2 are in too few draws"
     assert none.factors.status == "does not hold" and none.factors.remedy == ""
     assert suffices(none.figures, "usable") and none.status == "in part"
     # Chains that disagree are no posterior of which the draws say anything.
-    lost = of_chains(GOOD, 4, 3, alike[:1], {"log_joint": QUICK}, chains_with=[4, 0], exact=True)
+    lost = of_chains(
+        GOOD, 4, 3, alike[:1], {"log_joint": QUICK}, present=[[0.9, 0.1]] * 4, exact=True
+    )
     assert lost.factors.differing == ("2",) and not lost.factors.in_few_draws
+    # Nor are some that have a factor, and some that do not.
+    some = [[0.9, 0.9]] * 2 + [[0.9, 0.3]] * 2
+    split = of_chains(GOOD, 4, 3, np.ones(2), {"log_joint": QUICK}, present=some, exact=True)
+    assert split.factors.differing == ("2",) and not suffices(split.figures)
     many = few.changed(factors_in_few_draws=tuple("abcdef"))
     assert many.factors.said == "factor 1 holds, 6 others are in too few draws"
 

@@ -168,8 +168,8 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         return ~(self.usage_binary.any(0) & self.basis_binary.any(0))
 
     @property
-    def _chains_with(self):
-        return trust.chains_with(self.found.there.mean(1))
+    def _present(self):
+        return self.found.there.mean(1)
 
     @property
     def _other_model(self):
@@ -384,7 +384,7 @@ class Features(Family):
         # As the fit rounds them: what most draws have, with other rows in each, is empty.
         own = features.features_of(*(found.sites[n] for n in FACTORS))
         full = (own.members >= 0.5).any(0) & (own.concerned >= 0.5).any(0)
-        return {"empty": ~full, "chains_with": trust.chains_with(own.there.mean(1))}
+        return {"empty": ~full, "present": own.there.mean(1)}
 
     def origin(self, problem, chains, run, found=None):
         number = run.num_starts

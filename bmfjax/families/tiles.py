@@ -191,10 +191,7 @@ class TileFamily(Family):
         if binary is None:
             binary, _ = self.fits._best_factors(problem.data, *draws, problem.anchors, seen.sites)
         _, there = trust.presence_in(draws, binary.usage, binary.basis)
-        return {
-            "empty": tile_sizes(binary) == 0,
-            "chains_with": trust.chains_with(there.of_chains),
-        }
+        return {"empty": tile_sizes(binary) == 0, "present": there.of_chains}
 
 
 def tile_sizes(binary: Binarized) -> np.ndarray:
@@ -278,7 +275,7 @@ def tile_fit(
     def judge(fit):
         judged = verdict.of_chains(
             fit._mixing, fit._num_chains, errors, agreement, after_warmup(run, trace),
-            exact=is_exact(problem, chains), empty=size[order] == 0, chains_with=fit._chains_with,
+            exact=is_exact(problem, chains), empty=size[order] == 0, present=fit._present,
             shared_starts=chains.arguments.get("shared_starts", False),
             **problem.family.origin(problem, chains, run, in_order),
             given_start=problem.init is not None,

@@ -20,13 +20,13 @@ import pandas as pd
 from bmfjax.diagnostics import select_tiles
 from bmfjax.diagnostics.trust import check_level
 from bmfjax.posterior.trust import (
-    DIFFER,
     EMPTY,
     FEW,
     LEVEL,
     LISTED,
     ROBUST,
     SOME,
+    chains_split,
     chains_with,
     remarks,
 )
@@ -116,7 +116,7 @@ def feature_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
     kept = np.zeros(fit.rank, bool)
     kept[~empty] = select_tiles(probability[~empty], level)
     shares = found.there.mean(1)
-    chains, differ = chains_with(shares), np.ptp(shares, axis=0) >= DIFFER
+    chains, differ = chains_with(shares), chains_split(shares)
     robust = (probability >= 1 - level) & (chains == fit._num_chains) & (fit._num_chains > 1)
     ones, observed = fit.data.tile_counts(usage, basis)
     table = {

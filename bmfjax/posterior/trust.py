@@ -117,6 +117,17 @@ def chains_with(shares) -> np.ndarray:
     return (np.asarray(shares) >= FOUND).sum(0)
 
 
+def chains_split(shares) -> np.ndarray:
+    """Say for which factors some chains have them, and others do not; `shares` as above.
+
+    Examples
+    --------
+    >>> chains_split([[1.0, 0.4], [0.5, 0.8]]).tolist()
+    [True, False]
+    """
+    return np.ptp(shares, axis=0) >= DIFFER
+
+
 def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     """Return the line of each factor in `Fit.tiles`, kept or not."""
     level, empty = check_level(fdr), fit._empty
@@ -124,7 +135,7 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     # A factor without a tile is nothing to discover.
     kept[~empty] = select_tiles(trust.probability[~empty], level)
     shares = trust.found.of_chains
-    chains, differ = chains_with(shares), np.ptp(shares, axis=0) >= DIFFER
+    chains, differ = chains_with(shares), chains_split(shares)
     robust = (trust.probability >= 1 - level) & (chains == fit._num_chains) & (fit._num_chains > 1)
     ones, observed = fit.data.tile_counts(fit.usage_binary, fit.basis_binary)
     table = {

@@ -496,9 +496,9 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     _doubts = ""
     #: Which factors have no tile when rounded, (rank,) bool; None where none are rounded.
     _empty = None
-    #: How many chains have each factor in at least half of their draws, (rank,) int; None where it
-    #: is not looked at.
-    _chains_with = None
+    #: Share of the draws of each chain that have each factor, (chain, rank); None where it is not
+    #: looked at.
+    _present = None
 
     @property
     def _in_few_draws(self) -> np.ndarray:

@@ -153,7 +153,7 @@ class ModesMixin:
             self._mixing, self._num_chains, self.figures.errors, agreeing, self.trace,
             exact=self.figures.exact,
             empty=self._empty,
-            chains_with=self._chains_with,
+            present=self._present,
             # The limit itself is not kept with the fit; whether it was reached is.
             residual_floor=np.inf if self.figures.noise_free else 0.0,
             shared_starts=bool(self.figures.shared_starts),

@@ -174,8 +174,8 @@ class TilesMixin(RoundedMixin):
         return self.doubts
 
     @property
-    def _chains_with(self) -> np.ndarray:
-        return trust.chains_with(self._trust.found.of_chains)
+    def _present(self) -> np.ndarray:
+        return self._trust.found.of_chains
 
     @functools.cached_property
     def _trust(self) -> trust.Trust:

@@ -19,6 +19,7 @@ from bmfjax.infer import round_trips
 from bmfjax.kernels.sgmcmc.step_size import ENOUGH
 from bmfjax.posterior.modes import SAME
 from bmfjax.posterior.searches import SearchCounts, needed
+from bmfjax.posterior.trust import chains_split, chains_with
 from bmfjax.variational.settling import WINDOW
 from bmfjax.verdict.entries import Mixing
 from bmfjax.verdict.factors import factors_differ
@@ -158,7 +159,7 @@ def _mode(drawn) -> int:
 
 def of_chains(
     entries: Mixing, chains: int, errors, agreeing, trace, *, exact: bool,
-    empty=None, chains_with=None, residual_floor: float = 0.0, shared_starts: bool = False,
+    empty=None, present=None, residual_floor: float = 0.0, shared_starts: bool = False,
     given_start: bool = False, starts: int = 0, found_by: int | None = None,
     searches: SearchCounts | None = None, windows: Mapping = _NO_WINDOWS, tried: Tried = UNKNOWN,
 ) -> Verdict:  # fmt: skip
@@ -166,12 +167,12 @@ def of_chains(
 
     `errors` counts the observed entries that the Boolean product gets wrong, `agreeing` (2, rank)
     is the tile similarity across all chains, and of two thirds of them to their mean, or (rank,)
-    the first alone, `empty` (rank,) tells which factors have no tile when
-    they are rounded (None: none are rounded), `chains_with` (rank,) how many chains have each
-    factor in at least half of their draws (None: it is not looked at), and `trace` holds (chain,
-    step) without the warm-up: `log_joint`, and where the sampler has them `precision`,
-    `dispersion`, `residual`, `clamped`, `noise_share`, the number of factors `rank`, `replica`, of
-    which the figures hold the `round_trips`, and `dispersion_2` and so on of layers above.
+    the first alone, `empty` (rank,) tells which factors have no tile when they are rounded (None:
+    none are rounded), `present` (chain, rank) in which share of its draws each chain has each
+    factor (None: it is not looked at), and `trace` holds (chain, step) without the warm-up:
+    `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`,
+    `noise_share`, the number of factors `rank`, `replica`, of which the figures hold the
+    `round_trips`, and `dispersion_2` and so on of layers above the first.
     A sum of squared residuals below `residual_floor`, twice the rate of the precision's Gamma
     prior, says less about the noise than the prior does: then the fit is `noise_free`.
 
@@ -195,7 +196,7 @@ def of_chains(
         **_of_scalar(trace, "precision"),
         **_of_scalar(trace, "dispersion"),
         "entries_uncertain": entries.uncertain,
-        **found_factors(agreeing, empty, chains, searches, chains_with),
+        **found_factors(agreeing, empty, chains, searches, present),
         "clamped": _of(trace, "clamped", np.mean),
         "noise_free": bool(_of(trace, "residual", np.mean) < residual_floor),
         "shared_starts": bool(shared_starts and chains > 1),
@@ -488,34 +489,37 @@ def _of_stacking(found: Mapping) -> str:
 
 
 def found_factors(
-    agreeing, empty, chains, searches: SearchCounts | None = None, chains_with=None
+    agreeing, empty, chains, searches: SearchCounts | None = None, present=None
 ) -> dict:
     """Return the share of factors that agree, their names, and how many are empty.
 
-    `agreeing`, `empty` and `chains_with` are those of `of_chains`. Empty factors explain nothing,
-    and whatever chains have there says nothing against them. So it is for one whose means agree,
-    and that fewer than two thirds of the chains have in half of their draws: the posterior leaves
-    open whether it is there. Any other on which chains agree holds where half of the `searches`,
-    two at least, found it, too.
+    `agreeing`, `empty` and `present` are those of `of_chains`. Empty factors explain nothing, and
+    whatever chains have there says nothing against them. So it is for one whose means agree, and
+    that fewer than two thirds of the chains have in half of their draws: the posterior leaves open
+    whether it is there. Where some chains have it and others do not, they disagree. Any other on
+    which chains agree holds where half of the `searches`, two at least, found it, too.
 
     Examples
     --------
-    >>> found = found_factors([1.0, 1.0, 0.2], None, 4, chains_with=[3, 2, 0])
+    >>> present = [[1.0, 0.4, 1.0, 0.0]] * 2 + [[0.9, 0.3, 0.1, 0.0]] * 2
+    >>> found = found_factors([1.0, 1.0, 0.9, 0.2], None, 4, present=present)
     >>> [found[f"factors_{which}"] for which in ("holding", "in_few_draws", "differing")]
-    [('1',), ('2',), ('3',)]
+    [('1',), ('2',), ('3', '4')]
     """
     agreeing, of_most = np.atleast_2d(np.asarray(agreeing, float))[[0, -1]]
     counted = np.ones(len(agreeing), bool) if empty is None else ~np.asarray(empty, bool)
     found = {} if empty is None else {"factors_empty": int((~counted).sum())}
     if chains == 1:
         return found | {"factors_agreeing": NAN}
+    if present is not None:
+        found["factors_chains"] = tuple(int(n) for n in chains_with(present))
+        lacking, split = chains_with(present) < two_thirds(chains), chains_split(present)
+        few = counted & (of_most >= SAME) & lacking & ~split
+        found["factors_in_few_draws"] = _numbers(few)
+        counted = counted & ~few
+        agreeing, of_most = (np.where(lacking & split, 0.0, a) for a in (agreeing, of_most))
     of_all = agreeing >= SAME
     most = ~of_all & (of_most >= SAME)
-    if chains_with is not None:
-        few = counted & (of_all | most) & (np.asarray(chains_with) < two_thirds(chains))
-        found["factors_in_few_draws"] = _numbers(few)
-        found["factors_chains"] = tuple(int(n) for n in chains_with)
-        counted = counted & ~few
     full = agreeing[counted]
     # Where all are empty there is none to differ in.
     found["factors_agreeing"] = float(share_agreeing(full, SAME)) if len(full) else 1.0
