@@ -564,6 +564,25 @@ def test_factors_that_chains_lack_are_told_apart_from_those_that_searches_lack()
     assert "6 others were found by 0 to 2 of 4 searches" in many.factors.said
 
 
+@pytest.mark.parametrize(
+    ("stopped", "more"), [(True, RESUME), (False, "take more draws, num_samples=3000")]
+)
+def test_each_part_says_what_mends_it(stopped, more):
+    """More chains where searches lack a factor, and draws or time where a number has not mixed."""
+    rank = np.repeat(np.random.default_rng(2).choice([3, 4, 5], size=(4, 20)), 20, 1)
+    judged = of_chains(
+        GOOD, 4, 3, np.ones(2), {"log_joint": QUICK, "rank": rank}, exact=True,
+        searches=searched(4, 1), tried=Tried(draws=400, stopped=stopped),
+    )  # fmt: skip
+    assert judged.factors.remedy == "ask more chains, num_chains=8 (--chains 8)"
+    assert judged.number.remedy.startswith(more) and judged.number.status == "not yet"
+    assert re.search(r"\(\d+ of 100 effective draws\)|R-hat", judged.number.said)
+    assert judged.remedy == f"{judged.factors.remedy}; and {judged.number.remedy}"
+    # An earlier version had one remedy for all.
+    old = dataclasses.replace(judged, remedies={"chains": "try more"})
+    assert old.factors.remedy == old.number.remedy == "try more"
+
+
 def test_the_number_holds_that_other_searches_ended_with():
     rank = np.random.default_rng(2).choice([3, 4], p=[0.2, 0.8], size=(4, 400))
     for ranks, own, holds in (

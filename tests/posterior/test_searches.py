@@ -67,6 +67,15 @@ def test_a_chain_counts_that_finds_what_was_not_there_where_it_began():
     assert found([-1] * 4, [some, *[with_features(0)] * 3]) == [4, 1, 0]
 
 
+def test_an_end_may_have_more_factors_than_the_fit_or_fewer():
+    """As chains that find their number do: a fit shows those that enough of its draws use."""
+    more = [np.concatenate(pair, 1) for pair in zip(OTHER, WHOLE, strict=True)]
+    padded = [np.concatenate([f, np.zeros_like(f)], 1) for f in with_features(1, 2)]
+    assert found([-1, -1], [more, padded]) == [1, 2, 2]
+    less = [f[:, [2]] for f in WHOLE]
+    assert found([-1, -1], [less, less]) == [0, 0, 2]
+
+
 def test_some_of_the_chains_speak_of_their_own_searches():
     ends = [with_features(0), WHOLE, with_features(0), with_features(1)]
     assert found([0, 1, 0, 1], ends, [WHOLE] * 2, chains=[2, 3]) == [3, 3, 2]
