@@ -101,9 +101,9 @@ PAGE = Page(
             note="A feature is a set of rows, and what it changes in some columns. Columns on "
             "which it has the largest effect come first. The bar is the probability that it "
             "concerns the column; the number after it is the factor by which it changes the odds "
-            "of a one, with an interval of 90 %. Blue raises them, red lowers them, and grey "
-            "columns are rather not concerned, or it is not known: the probability is nearly the "
-            "share of columns that the feature concerns, which a column without data would have.",
+            "of a one, with an interval of 90 %. Blue raises them, red lowers them. Grey columns "
+            "are rather not concerned, or it is not known: a column without data would have about "
+            "this probability.",
             card=feature_card,
             shades=SIGNED,
         ),
@@ -118,7 +118,7 @@ PAGE = Page(
     ),
     words=(
         *words.MEMBERSHIP,
-        words.REAL_TILE,
+        words.REAL_FEATURE,
         words.HOLDS,
         words.EMPTY,
         words.SEARCH,

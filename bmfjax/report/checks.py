@@ -270,9 +270,8 @@ def _beyond_one(fit) -> str:
     """Say what it means that the curve stays above 1: chains that agree are in one solution."""
     if fit._num_chains > 1 and fit.verdict.factors.holds:
         return (
-            "Here the chains agree on the factors. Where the curve stays at 2 or more, the draws "
-            "of each chain differ: a factor that some of them lack is at 90 degrees from itself in "
-            "the others."
+            "Here the chains agree on the factors, and the curve shows how much the draws of each "
+            "vary. A factor that a draw lacks is at 90 degrees from itself in the others."
         )
     return (
         "If it stays at 2 or more over a wide range, there may be as many solutions, or draws in "

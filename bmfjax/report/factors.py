@@ -312,6 +312,8 @@ def draw_labels(axes, fit, shades: Shades) -> None:
     groups = _label_rows(fit)
     values = np.array([fit.usage[rows].mean(0) for rows in groups.values()])
     names = [f"{plain(n)} ({len(rows)})" for n, rows in groups.items()]
+    if fit.usage.min() >= 0.0 and fit.usage.max() <= 1.0:  # probabilities have no other sign
+        shades = UNIT
     _heat(axes, fit, values, names, shades, "mean usage of the label's rows")
 
 

@@ -97,7 +97,8 @@ TRACES = {
 }
 #: Traces whose first steps are far from the others.
 ZOOMED = ("log_joint", "elbo", "residual", "errors")
-
+#: Share of the steps below which the warm-up has no room for its name.
+NARROW = 0.1
 
 SETTLED = (
     "All chains should have settled before the shaded warm-up ends, at the same height, without a "
@@ -153,8 +154,10 @@ def draw_traces(panels, fit, names, run: str = "chain", phase: str = "warm-up") 
         if name in ZOOMED:
             _zoom(axes, steps, values)
     if warmup:
-        across, middle = panels[0].get_xaxis_transform(), min(warmup, total) / 2
-        panels[0].text(middle, 0.06, phase, transform=across, ha="center", fontsize=8.5)
+        across, shaded = panels[0].get_xaxis_transform(), min(warmup, total)
+        # Where there is no room inside, it begins at the axis.
+        at, side = (0.0, "left") if shaded < NARROW * total else (shaded / 2, "center")
+        panels[0].text(at, 0.06, f" {phase}", transform=across, ha=side, fontsize=8.5)
     axis_label(panels[-1], "step" if fit.figures.log_evidence is None else "particle")
     panels[-1].set_xlim(0, max(total, 1))
     if fit._num_chains <= 8:

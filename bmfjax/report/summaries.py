@@ -61,7 +61,8 @@ def summaries(fit) -> Section | None:
         ]
     parts += [
         "Effective draws by the number of draws, blue of the centre and red of the tails. They "
-        "should grow with the draws, and end above the dashed line, as those of a reliable fit do.",
+        "should grow with the draws. The dashed line is what a run that ends by itself asks of "
+        "scalars that count for its verdict; others may have fewer.",
         image(size_figure(drawn), f"Effective draws of {_listed(drawn)}"),
     ]
     return section("Do the chains agree on the whole?", *parts)

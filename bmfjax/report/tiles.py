@@ -30,7 +30,7 @@ def draw_tiles(axes, fit) -> None:
     axes.set_yticks(places, map(plain, fit._factor_titles))
     axes.set_ylim(len(table) - 0.4, -0.6)
     axes.set_xlim(0, 1)
-    axis_label(axes, "p_real, probability that the tile is real (green: kept)", "factor")
+    axis_label(axes, "p_real, probability that it is real (green: kept)", "factor")
     tidy(axes, "x")
     for place, (_, line) in zip(places, table.iterrows(), strict=True):
         text = f"{line['rows']:,} x {line['columns']:,}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bmfjax.posterior.features import ALIKE
 from bmfjax.report.section import Word
 from bmfjax.verdict import RHAT_SLOW, RHAT_USABLE
 
@@ -64,6 +65,12 @@ SEARCH = Word(
     "Each chain looks for a start of its own before it draws. Chains far below the best start then "
     "go on from that, and Boolean chains may jump to what others found, so that they agree. Each "
     "search has found a factor that was there where it ended by itself.",
+)
+REAL_FEATURE = Word(
+    "Real",
+    "A feature is real in a draw that has one like it: the correlation of the rows that have it, "
+    f"times the cosine of the weights, is at least {ALIKE:g}. The probability is the share of such "
+    "draws.",
 )
 FALSE_DISCOVERY_RATE = Word(
     "False discovery rate",
