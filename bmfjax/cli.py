@@ -41,19 +41,26 @@ BEFORE, AFTER = "before the sampling", "before all results were written"
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Says the default of an option where it has one worth saying."""
+    """Says the default of an option where it has one worth saying, and keeps lines apart."""
 
     def _get_help_string(self, action):
-        if action.default in (None, False, []):
+        # No number equals what is left out here: 0 is a default worth saying.
+        if action.default is None or action.default is False or action.default == []:
             return action.help
         return super()._get_help_string(action)
+
+    def _split_lines(self, text, width):
+        split = super()._split_lines
+        return [line for part in text.split("\n") for line in split(part, width)]
 
 
 class _Parser(argparse.ArgumentParser):
     """Its errors hold what was given, such as names of files."""
 
     def error(self, message):
-        super().error(printable(message))
+        # One line: all options together are a screen, in which it would not be seen.
+        said = f"{self.prog}: {printable(message)}; {self.prog} --help lists what there is\n"
+        self.exit(2, said)
 
 
 def build_parser(models: bool = True) -> argparse.ArgumentParser:
@@ -61,7 +68,12 @@ def build_parser(models: bool = True) -> argparse.ArgumentParser:
 
     Only these are worth the import of the models.
     """
-    parser = _Parser(prog="bmfjax", description="Factorise matrices, with uncertainty.")
+    parser = _Parser(
+        prog="bmfjax",
+        description="Factorise matrices, with uncertainty.",
+        epilog="bmfjax fit without more fits votes that ship with bmfjax. bmfjax COMMAND --help "
+        "lists the options of a command.",
+    )
     parser.add_argument("--version", action="version", version=f"bmfjax {version_of('bmfjax')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_fit(commands, models)
@@ -531,18 +543,19 @@ def _add_models(parser) -> None:
     group = parser.add_argument_group("the model")
     group.add_argument(
         "--model", choices=list(MODELS),
-        help="; ".join(f"{name}: {_brief(kind)}" for name, kind in MODELS.items())
-        + f" (default: {RULE})",
+        metavar="MODEL",
+        help="\n".join(f"{name}: {_brief(kind)}" for name, kind in MODELS.items())
+        + f"\n(default: {RULE})",
     )  # fmt: skip
     owners = {}
     for name, kind in MODELS.items():
         owners.setdefault(tuple(s.name for s in kind.samplers), []).append(name)
     group.add_argument(
-        "--sampler", choices=list(SAMPLERS),
-        help="; ".join(f"{name}: {_brief(kind)}" for name, kind in SAMPLERS.items())
-        + "; of "
-        + "; ".join(f"{', '.join(m)}: {' or '.join(names)}" for names, m in owners.items())
-        + f" (the first is the default; svi for more than {BATCH:,} entries)",
+        "--sampler", choices=list(SAMPLERS), metavar="SAMPLER",
+        help="\n".join(f"{name}: {_brief(kind)}" for name, kind in SAMPLERS.items())
+        + "\nwhich model has which, its default first ("
+        + f"svi for more than {BATCH:,} entries):\n"
+        + "\n".join(f"{', '.join(m)}: {', '.join(names)}" for names, m in owners.items()),
     )  # fmt: skip
     for name, flags in _flags().items():
         owners = {}
