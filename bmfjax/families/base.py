@@ -52,7 +52,7 @@ PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
 #: Draws of a chain that are kept at most, bytes of all kept draws, and the fewest for a result.
 MAX_KEPT, MAX_KEPT_BYTES, LEAST_KEPT = 250, 512 * 2**20, 4
 #: Numbers of draws of a chain at which such a run looks whether they suffice; the last ends it.
-LOOKS = (*sorted(n * 2**k for n in (250, 375) for k in range(9)), 128_000)
+LOOKS = (*sorted(n * 2**k for n in (250, 310, 375, 430) for k in range(9)), 128_000)
 #: The largest share of the entries that is hidden on request.
 MOST_HIDDEN = 0.5
 #: Steps of warm-up of chains that go on with other data, at least.
