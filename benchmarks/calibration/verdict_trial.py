@@ -174,7 +174,7 @@ def told(fit, other, cells) -> dict:
     stacked = chances(fit.stacked(), cells)
     means = [np.asarray(f.mean(1)) for f in (fit.usage_draws, fit.basis_draws)]
     alike, searches = agreements(*means), fit._search_counts
-    seen = found_factors(alike, fit._empty, fit.usage_draws.shape[0], searches)
+    seen = found_factors(alike, fit._empty, fit.usage_draws.shape[0], searches, fit._present)
     if searches is not None and not fit.verdict.number.given:
         seen["rank_searches"] = searches.with_rank(fit._rank_draws)
     # By the entries that the rule of this program looks at, in the draws that were kept.
