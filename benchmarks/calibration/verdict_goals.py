@@ -107,11 +107,13 @@ def tables(records: Records):
     )
     yield table(
         ["data", "features", "seed", "predictions", "factors", "number", "found by all", "by most",
-         "by fewer", "agreement", "R-hat of the log joint", "effective draws", "draws a chain",
+         "by fewer", "by too few searches", "in too few draws", "empty", "agreement",
+         "R-hat of the log joint", "effective draws", "draws a chain",
          "shared start", "processor seconds", "commit"],
         [
             [fit["data"], fit["rank"], fit["seed"], *_said(fit), fit["found_by_all"],
-             fit["found_by_most"], fit["not_found"],
+             fit["found_by_most"], fit["not_found"], fit.get("rarely_found"),
+             fit.get("in_few_draws"), fit.get("empty"),
              " ".join(number(a, 2) for a in fit["agreement"]), number(fit["rhat_log_joint"], 3),
              number(fit["ess_log_joint"], 0), fit["draws"], number(fit["shared_start"]),
              number(fit["cpu_seconds"], 0), fit["commit"]]
