@@ -109,6 +109,10 @@ def test_empty_factors_have_no_partner_and_one_that_is_taken_is_said():
     said = fits._partners(found)
     assert "; only in one: 1, 3; " in said and "only in other" not in said
     assert f"; {taken.partner} of other is like 2 of one (" in said
+    # Nor is one there that is in too few draws.
+    few = one.verdict.changed(factors_in_few_draws=("2",))
+    found = fits._factors([dataclasses.replace(one, verdict=few), one], ["few", "one"])
+    assert found["factor"].dropna().tolist() == [1, 3]
     none = dataclasses.replace(other, binary=Binarized(0 * USAGE[:, order], ONE[:, order], 0.0))
     assert fits._factors([none, one], ["none", "one"])["partner"].tolist() == [1, 2, 3]
 

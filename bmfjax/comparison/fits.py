@@ -48,11 +48,11 @@ class Comparison:
     factors : pandas.DataFrame
         One row a factor of the first fit and other fit: `fit`, `factor`, `other`, `partner`, the
         factor of the other fit, and `similarity`, the cosine of their tiles. Factors are matched
-        one to one, and those that are empty are left out. A factor without partner has NA, and so
-        has `factor` where one of the other fit has none in the first; `similarity` is then that to
-        `nearest`, the most similar factor across: below 0.8, or taken by another. `turned`: a
-        binary feature with signed weights is turned round there, which is the same model: the rows
-        that lack it have it, with weights of the other sign.
+        one to one, and those that are empty, or in too few draws, are left out. A factor without
+        partner has NA, and so has `factor` where one of the other fit has none in the first;
+        `similarity` is then that to `nearest`, the most similar factor across: below 0.8, or taken
+        by another. `turned`: a binary feature with signed weights is turned round there, which is
+        the same model: the rows that lack it have it, with weights of the other sign.
     best : int or None
         Position of the fit that predicts better than all others by more than two standard
         errors; None where that cannot be seen. Where many scores are doubtful, hide entries to be
@@ -227,7 +227,7 @@ def _evidence(fits) -> dict:
 
 def _factors(fits, names) -> pd.DataFrame:
     """Return which factor of the first fit is which of every other, one to one."""
-    kept = [_not_empty(fit) for fit in fits]
+    kept = [_there(fit) for fit in fits]
     means = [Solutions(fit.usage[None], fit.basis[None]) for fit in fits]
     rows = []
     for name, other, mean, theirs in zip(names[1:], fits[1:], means[1:], kept[1:], strict=True):
@@ -263,9 +263,10 @@ def _factors(fits, names) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(("factor", "partner", "nearest"), "Int64"))
 
 
-def _not_empty(fit) -> np.ndarray:
-    """Return the factors of a fit that are not empty when rounded, counted from 0."""
-    return np.arange(fit.rank) if fit._empty is None else np.flatnonzero(~fit._empty)
+def _there(fit) -> np.ndarray:
+    """Return the factors of a fit, from 0: not those that are empty or in too few draws."""
+    away = fit._in_few_draws if fit._empty is None else fit._in_few_draws | fit._empty
+    return np.flatnonzero(~away)
 
 
 def _partners(part) -> str:
