@@ -68,6 +68,23 @@ def test_settings_are_chosen_by_the_shown_entries_alone(monkeypatch):
     assert chosen == {"number": 3} and (probability == 0.3).all()
     assert not any((shown & ~observed).any() for shown in seen)
     assert [shown.sum() < observed.sum() for shown in seen] == [True, True, True, False]
+    seen.clear()
+    monkeypatch.setitem(panel_baselines.TUNED, "constant", asked._replace(settings=[(3, {})]))
+    probability, chosen = panel_baselines.tuned("constant", ones, observed)
+    assert chosen == {"number": 3} and (probability == 0.3).all() and len(seen) == 1
+
+
+@pytest.mark.long
+def test_numpyros_samplers_see_the_shown_entries_alone(monkeypatch):
+    pytest.importorskip("funsor")
+    lengths = {"num_warmup": 20, "num_samples": 20, "num_chains": 1}
+    monkeypatch.setattr(panel_baselines, "LENGTHS", lengths)
+    rng = np.random.default_rng(0)
+    ones, observed = rng.random((8, 5)) < 0.4, rng.random((8, 5)) < 0.8
+    for model in (panel_baselines.numpyro_boolean, panel_baselines.numpyro_logistic):
+        given = [model(truth, observed, 2, 0) for truth in (ones, ones ^ ~observed)]
+        assert given[0].shape == ones.shape and given[0].min() > 0 and given[0].max() < 1
+        np.testing.assert_allclose(*given)
 
 
 def test_the_rank_of_ratings_is_chosen_by_a_tenth_of_those_that_are_shown(monkeypatch):
@@ -264,6 +281,9 @@ def test_tables_say_what_fits_say_of_themselves():
     assert "| probit | **-0.050** ‡ |" in next(iter(panel_page.score_tables(sets)))
     assert "probit" not in panel_page.summary(sets)
     assert "**-0.100** † | 1 | latent classes, tuned | -0.200" in panel_page.first_table(sets)
+    planted = panel_page.planted_table({"product": sets["zoo"]}).splitlines()
+    assert planted[2].startswith("| probit ‡ | -0.050 | 0.900 | 0.010 | 0.020 | 2 | 1.0 |")
+    assert planted[-1].startswith("| features, positive | -0.300")
 
 
 @pytest.mark.parametrize("before", ["", "The model explains little (5 ± 1 %). "])

@@ -44,7 +44,16 @@ from benchmarks.form import page
 from benchmarks.pages import RESULTS
 from benchmarks.prediction import panel_page, panel_ratings
 from benchmarks.prediction.panel_baselines import TUNED, column_means, tuned
-from benchmarks.prediction.panel_data import RATED, SETS, ratings, read, scores, split
+from benchmarks.prediction.panel_data import (
+    PLANTED,
+    RATED,
+    SETS,
+    planted,
+    ratings,
+    read,
+    scores,
+    split,
+)
 from benchmarks.prediction.panel_models import (
     FITS,
     MOST_ENTRIES,
@@ -70,10 +79,16 @@ ALONE = {
 
 def of_entries(options, name: str, model: str) -> dict:
     """Score a model on a matrix of ones and zeros."""
-    pattern, *most = SETS[name]
-    ones, shown, hidden = split(next(options.data.glob(pattern)), *most)
-    if model in FITS and not FITS[model].finds_rank and ones.size > MOST_ENTRIES:
-        return {"not_run": f"over {MOST_ENTRIES:,} entries, and its rank must be tried"}
+    if name == PLANTED:
+        ones, shown, hidden = planted()
+    else:
+        pattern, *most = SETS[name]
+        ones, shown, hidden = split(next(options.data.glob(pattern)), *most)
+    if ones.size > MOST_ENTRIES:
+        if model in FITS and not FITS[model].finds_rank:
+            return {"not_run": f"over {MOST_ENTRIES:,} entries, and its rank must be tried"}
+        if model in TUNED and TUNED[model].slow:
+            return {"not_run": f"over {MOST_ENTRIES:,} entries, which it is too slow for"}
     began, draws, told = os.times(), None, {}
     if model == "column means":
         probability = column_means(ones, shown)
@@ -117,7 +132,7 @@ def one(options) -> None:
     if options.max_cpu is not None:
         on_processor_time()
     name, model = options.one
-    found = (of_entries if name in SETS else of_ratings)(options, name, model)
+    found = (of_ratings if name in RATED else of_entries)(options, name, model)
     print(json.dumps(found))
 
 
@@ -187,7 +202,7 @@ def joined(options) -> None:
 
 def cells(options):
     """Yield sets and models in turn, a model on all sets before the next."""
-    for models, sets in ((MODELS, SETS), (RATINGS_MODELS, RATED)):
+    for models, sets in ((MODELS, (*SETS, PLANTED)), (RATINGS_MODELS, RATED)):
         some = [model for model in models if model in options.models]
         for model, name in itertools.product(some, sets):
             if name in options.sets:
@@ -234,7 +249,7 @@ are empty.
 
 
 def main() -> None:
-    every, names = list(dict.fromkeys((*MODELS, *RATINGS_MODELS))), [*SETS, *RATED]
+    every, names = list(dict.fromkeys((*MODELS, *RATINGS_MODELS))), [*SETS, PLANTED, *RATED]
     options = command_line(
         __doc__, data=dict(type=Path, required=True, help="folder of the sets"), sets=some(names),
         models=some(every), max_cpu=(float, "processor seconds of a fit; default: its own"),
@@ -259,7 +274,8 @@ def main() -> None:
         if spent.children_user + spent.children_system > options.most_cpu:
             print("the processor seconds are spent; the next run goes on here", flush=True)
             break
-        if not any(options.data.glob(SETS[name][0] if name in SETS else RATED[name].file)):
+        file = SETS[name][0] if name in SETS else RATED[name].file if name in RATED else "."
+        if not any(options.data.glob(file)):
             print(f"{name}: no file in the folder; left out", flush=True)
             continue
         with locked(options.record) as sets:

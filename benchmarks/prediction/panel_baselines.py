@@ -140,6 +140,56 @@ def myfm(ones, observed, number: int, seed: int) -> np.ndarray:
     return np.asarray(model.predict_proba(one_hot(*everywhere))).reshape(ones.shape)
 
 
+#: Chains of NumPyro's samplers, and their lengths: those of one of the library's quicker fits.
+LENGTHS = {"num_warmup": 300, "num_samples": 300, "num_chains": 1}
+
+
+def _drawn(kernel, values, seed: int) -> dict:
+    import jax
+    from numpyro.infer import MCMC
+
+    mcmc = MCMC(kernel, chain_method="sequential", progress_bar=False, **LENGTHS)
+    mcmc.run(jax.random.key(seed), values)
+    return {n: np.asarray(v) for n, v in mcmc.get_samples().items()}
+
+
+def numpyro_boolean(ones, observed, number: int, seed: int) -> np.ndarray:
+    """Sample a Boolean product with one rate of flips by NumPyro's Gibbs steps of single bits."""
+    import jax.numpy as jnp
+    import numpyro
+    import numpyro.distributions as dist
+    from numpyro.infer import NUTS, DiscreteHMCGibbs
+
+    def model(values):
+        rate, factors = numpyro.sample("flip_rate", dist.Uniform(0.0, 0.5)), []
+        with numpyro.plate("factor", number, dim=-1):
+            for name, size in zip(("usage", "basis"), ones.shape, strict=True):
+                density = numpyro.sample(f"{name}_density", dist.Beta(1.0, 1.0))
+                with numpyro.plate(f"{name}_lines", size, dim=-2):
+                    factors.append(numpyro.sample(name, dist.Bernoulli(density)))
+        covered = factors[0].astype(float) @ factors[1].astype(float).T > 0.5
+        chance = dist.Bernoulli(jnp.where(covered, 1.0 - rate, rate)).mask(jnp.asarray(observed))
+        with numpyro.plate("rows", len(ones), dim=-2), numpyro.plate("columns", ones.shape[1]):
+            numpyro.sample("data", chance, obs=values)
+
+    draws = _drawn(DiscreteHMCGibbs(NUTS(model), modified=True), ones.astype(float), seed)
+    covered = np.einsum("drk,dck->drc", draws["usage"], draws["basis"]) > 0
+    rate = draws["flip_rate"][:, None, None]
+    return np.where(covered, 1 - rate, rate).mean(0)
+
+
+def numpyro_logistic(ones, observed, number: int, seed: int) -> np.ndarray:
+    """Sample the logistic model of bmfjax by NumPyro's NUTS."""
+    from numpyro.infer import NUTS
+
+    from bmfjax.models import logistic as model
+
+    values = np.where(observed, ones.astype(float), np.nan)
+    draws = _drawn(NUTS(lambda data: model(data, rank=number)), values, seed)
+    of = zip(draws["usage"], draws["basis"], draws["bias"], strict=True)
+    return np.mean([expit(usage @ basis.T + bias) for usage, basis, bias in of], 0)
+
+
 # ---- how settings are chosen ---------------------------------------------------------------------
 
 
@@ -151,6 +201,7 @@ class Tuned(NamedTuple):
     seeds: tuple[int, int] = (2, 3)
     package: str = ""
     curve: bool = False  # its numbers are no probabilities
+    slow: bool = False  # left out of large matrices
 
 
 def _settings(numbers, **penalties):
@@ -171,6 +222,12 @@ TUNED = {
     ),
     "cmfrec CMF": Tuned(cmf, _settings((2, 8, 24), lambda_=(1.0, 5.0)), (1, 1), "cmfrec", True),
     "myFM probit": Tuned(myfm, _settings((2, 6)), (1, 1), "myfm"),
+    "NumPyro NUTS, logistic": Tuned(
+        numpyro_logistic, _settings((5,)), (1, 1), "numpyro", slow=True
+    ),
+    "NumPyro Gibbs, Boolean product": Tuned(
+        numpyro_boolean, _settings((5,)), (1, 1), "funsor", slow=True
+    ),
 }
 
 
@@ -204,7 +261,7 @@ def validation(observed) -> tuple[np.ndarray, np.ndarray]:
 
 def tuned(name: str, ones, observed) -> tuple[np.ndarray, dict]:
     """Return the probabilities of a tuned model, (rows, columns), and its settings."""
-    model, settings, (tried, averaged), _, has_curve = TUNED[name]
+    model, settings, (tried, averaged), _, has_curve, _ = TUNED[name]
     kept, left_out = validation(observed)
 
     def each(shown, number, options, seeds):
@@ -215,6 +272,9 @@ def tuned(name: str, ones, observed) -> tuple[np.ndarray, dict]:
 
     curves, losses = [], []
     for setting in settings:
+        if len(settings) == 1:  # there is nothing to choose
+            curves, losses = [np.asarray], [0.0]
+            break
         found = each(kept, *setting, tried)
         curve = platt(found[0][left_out], ones[left_out]) if has_curve else np.asarray
         curves.append(curve)

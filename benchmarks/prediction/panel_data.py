@@ -33,6 +33,10 @@ SETS = {
 }
 
 
+#: A product of five Boolean factors, a tenth of whose entries are flipped; none of the sets above.
+PLANTED, PRODUCT = "product", {"rows": 150, "columns": 100, "rank": 5, "flip": 0.1, "seed": 0}
+
+
 class Rated(NamedTuple):
     """A set of ratings: its file, the most users, and by how much ratings are divided."""
 
@@ -83,6 +87,15 @@ def split(path: Path, most_rows: int, most_columns: int, seed: int = 0):
     ones, observed = ones[:, used], observed[:, used]
     hidden = observed & (rng.random(ones.shape) < 0.1)
     return ones, observed & ~hidden, hidden
+
+
+def planted():
+    """Return ones of a Boolean product with flips, the entries that are shown, and the hidden."""
+    from bmfjax.data import generate_product
+
+    ones = generate_product(**PRODUCT).data.dense(bool)
+    hidden = np.random.default_rng(123).random(ones.shape) < 0.1
+    return ones, ~hidden, hidden
 
 
 def ratings(folder: Path, name: str) -> tuple[Problem, float]:

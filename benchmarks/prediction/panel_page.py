@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.form import Records, number, percent, table
 from benchmarks.prediction.panel_baselines import TUNED
-from benchmarks.prediction.panel_data import RATED, SETS
+from benchmarks.prediction.panel_data import PLANTED, RATED, SETS
 from benchmarks.prediction.panel_models import FITS, RATINGS_FITS
 from benchmarks.prediction.panel_ratings import METHODS
 
@@ -307,6 +307,20 @@ def ratings_table(sets: dict) -> str:
     return table(header, rows)
 
 
+def planted_table(sets: dict) -> str:
+    """Return a table of the models of the product that was planted, best first."""
+    processor, cells = usual(sets), sets[PLANTED]
+    rows = [
+        [label(model) + mark(cell), number(cell["log_score"], 3), number(cell["auc"], 3),
+         number(cell["calibration_error"], 3), number(cell["calibration_error_by_chance"], 3),
+         cell.get("rank", cell.get("number")), seconds([cell], processor, 1),
+         cell.get("verdict", "").split(",")[0].split(":")[0]]
+        for model, cell in sorted(scored(cells).items(), key=lambda item: -item[1]["log_score"])
+    ]  # fmt: skip
+    header = ["model", "log score", "AUC", "calibration error", "by chance", "factors", "CPU s"]
+    return table([*header, "verdict"], rows)
+
+
 def trial_table(sets: dict) -> str:
     """Return the counts of what verdicts say of predictions, and what calibration says."""
     of = counts(sets)
@@ -337,8 +351,8 @@ DAGGER = (
     "may predict best all the same, but say themselves that they are not done. ‡ marks those of "
     "them whose time was up in the warm-up, or before, while they compiled: what is scored is a "
     'start, and is left out of the means. "none": the fit ended without a result; "does not '
-    'apply": the rank must be tried, and the matrix is too large for that; what is empty was not '
-    "reached. Why is told below."
+    'apply": the rank must be tried, or a sampler is slow, and the matrix is too large for that; '
+    "what is empty was not reached. Why is told below."
 )
 COUNTED = (
     "Of all fits to ones and zeros but starts (‡): what the verdict says of predictions, and "
@@ -545,6 +559,14 @@ def page_of(sets: dict) -> str:
         f"{refused} of which it does not say so, {said[False, False]} are; of {alone} that were "
         f"not compared, {said[None, False]} are.",
     ]
+    if scored(sets.get(PLANTED, {})):
+        blocks += [
+            "## Where a Boolean product is true",
+            "150 x 100 entries of a product of five Boolean factors, a tenth of which are flipped "
+            "and a tenth hidden. Who knows the product has -0.325 in the mean. Samplers "
+            "of NumPyro are given five factors.",
+            planted_table(sets),
+        ]
     if any(sets.get(rated) for rated in RATED):
         blocks += [
             "## Ratings",
