@@ -206,6 +206,8 @@ def test_a_restricted_fit_has_the_draws_of_its_mode(apart):
         (given if same else number) for (given, number), same in zip(names, shared, strict=True)
     )
     assert named._settings_of_mode(0)["factor_names"] == named.settings["factor_names"]
+    told = dataclasses.replace(named, settings={**named.settings, "call": "bmfjax.fit(data, 3)"})
+    assert told._settings_of_mode(1)["call"] == "bmfjax.fit(data, 3).restricted(1)"
     with pytest.raises(InputError, match=r"give one from 0 to 1, of fit\.modes"):
         apart.restricted(2)
     with pytest.raises(InputError, match="give a whole number"):

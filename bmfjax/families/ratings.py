@@ -508,7 +508,7 @@ class RatingsFit(NumbersFit):
         found = dataclasses.replace(
             self,
             data=new,
-            settings=dict(self.settings)
+            settings=self._settings_then(f".given_new(..., side={side!r})")
             | {"given_new": side, "rating_range": list(self._rating_range)},
             usage_draws=usage,
             basis_draws=basis,

@@ -288,6 +288,11 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         """The most factors that there could be, or the number that was given."""
         return int(self.settings.get("max_rank") or self.settings["rank"])
 
+    def _settings_then(self, then: str) -> dict[str, Any]:
+        """Return the settings of what is made of the fit: its call goes on."""
+        found = dict(self.settings)
+        return found | ({"call": found["call"] + then} if "call" in found else {})
+
     @property
     def _num_anchors(self) -> int:
         """Number of known factors."""

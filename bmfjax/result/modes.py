@@ -135,7 +135,7 @@ class ModesMixin:
 
     def _settings_of_mode(self, mode: int) -> dict:
         """Return the settings, with the names of factors that a mode has as the first one does."""
-        settings = dict(self.settings)
+        settings = self._settings_then(f".restricted({mode})")
         if mode and "factor_names" in settings:
             same = self.modes[mode].likeness >= SAME
             same[: self._num_anchors] = True

@@ -69,7 +69,7 @@ class StackingMixin:
         )
         return dataclasses.replace(
             self,
-            settings={**self.settings, "stacked": list(weights)},
+            settings={**self._settings_then(".stacked()"), "stacked": list(weights)},
             usage_draws=usage,
             basis_draws=basis,
             other_draws={n: v[at, places] for n, v in self.other_draws.items()},
