@@ -237,7 +237,9 @@ def test_draws_have_modes_and_a_mode_is_a_fit(fitted):
 
 
 @pytest.mark.long
-def test_a_resumed_fit_is_the_unbroken_one_and_starts_where_it_is_told(planted, tmp_path):
+def test_a_resumed_fit_is_the_unbroken_one_and_starts_where_it_is_told(
+    planted, tmp_path, programs_asked
+):
     options = QUICK | {"num_samples": 30, "num_warmup": 20}
     start = {"usage": planted[1] * 1.0, "basis": np.ones((COLUMNS, 2))}
     asked = {n: v for n, v in options.items() if n != "progress"}
@@ -255,6 +257,10 @@ def test_a_resumed_fit_is_the_unbroken_one_and_starts_where_it_is_told(planted, 
     whole = bmfjax.fit(planted[0], 2, model="features", init=start, **options)
     np.testing.assert_array_equal(again.usage_draws, whole.usage_draws)
     np.testing.assert_array_equal(again.basis_draws, whole.basis_draws)
+    # A fit of other data of this shape, from reading to the verdict, asks for no program.
+    programs_asked()
+    bmfjax.fit(planted[0][::-1], 2, model="features", init=start, **(options | {"seed": 9}))
+    assert programs_asked() == 0
 
 
 # ---- what is known -------------------------------------------------------------------------------
