@@ -127,10 +127,10 @@ def panel(monkeypatch, tmp_path):
         script.scored.append((name, model))
         return {"log_score": -float(len(script.scored)), "auc": 0.5}
 
-    def run(*words):
+    def run(*words, sets=("zoo", "bob-ross")):
         script.scored.clear()
         words = ["--data", str(tmp_path / "data"), "--output", str(tmp_path), *words]
-        monkeypatch.setattr(sys, "argv", ["panel.py", *words, "--sets", "zoo", "bob-ross"])
+        monkeypatch.setattr(sys, "argv", ["panel.py", *words, "--sets", *sets])
         script.main()
         return json.loads((tmp_path / "panel.json").read_text())["figures"]["sets"]
 
@@ -155,6 +155,7 @@ def test_a_run_goes_on_where_the_last_stopped(panel, monkeypatch):
     assert after["zoo"]["column means"] == sets["zoo"]["column means"]
     panel.run(*some, "--again")
     assert len(panel.scored) == 4
+    assert "product" in panel.run(*some, sets=["product"]) and len(panel.scored) == 2
 
 
 def test_cells_of_parts_are_taken_over(panel, tmp_path):

@@ -274,7 +274,7 @@ def main() -> None:
         if spent.children_user + spent.children_system > options.most_cpu:
             print("the processor seconds are spent; the next run goes on here", flush=True)
             break
-        file = SETS[name][0] if name in SETS else RATED[name].file if name in RATED else "."
+        file = SETS[name][0] if name in SETS else RATED[name].file if name in RATED else "*"
         if not any(options.data.glob(file)):
             print(f"{name}: no file in the folder; left out", flush=True)
             continue
