@@ -141,7 +141,13 @@ METHODS = {
 }
 
 ANSWER = """
-TO COME
+Yes after the same seconds of draws, though it compiles for longer. After three of them means
+are 0.016 posterior standard deviations off here and standard deviations 1.0 %, by 5,905 effective
+draws. blackjax has 0.034 and 4.0 % with control variates in whitened coordinates, by 3,431, 0.072
+and 4.1 % without whitening, and 0.090 and 25.8 % without control variates, though its steps are
+chosen with the truth known. With all compiling ours takes 20.6 processor seconds, and blackjax 13.6
+to 16.8, the choice of the step included. Plain gradients and steps are no good here either: 0.772
+and 39.7 %.
 """
 
 
