@@ -51,6 +51,10 @@ class Clock:
         after = min((self.aside + after) * self.slowness, self.limit / 2)
         return self.limit - self.spent - after
 
+    def has(self, seconds: float) -> bool:
+        """Tell whether there is time for what takes so many CPU seconds, or must not end early."""
+        return not self.binds or self.left() >= seconds * self.slowness
+
 
 _running: ContextVar[Clock | None] = ContextVar("bmfjax clock", default=None)
 

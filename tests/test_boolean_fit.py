@@ -26,6 +26,7 @@ from bmfjax.families.boolean import (
 from bmfjax.families.memory import HOST, PARTS, Held, require_room
 from bmfjax.families.tiles import tile_fit
 from bmfjax.posterior.packed import PackedDraws
+from bmfjax.report import facts
 from bmfjax.verdict import Status
 from tests.said import has_its_summary, said
 from tests.small_fits import RANK, SIZES, ones, start
@@ -58,6 +59,26 @@ def test_recovers_the_product_and_the_flip_rates(product, fitted):
     assert (low < 0.1).all() and (high > 0.1).all()
     assert fitted.figures.exact and fitted.figures.chains_apart < 0.05
     assert fitted.settings["sampler_options"]["update"] == "collapsed"
+
+
+def test_a_fit_of_starts_has_them_as_they_are_and_no_search(product, monkeypatch):
+    """It is what there is when the time is up, and a search would come after it."""
+    monkeypatch.setattr("bmfjax.families.tiles.boolean_factors", None)
+    shared = {n: v for n, v in QUICK.items() if n != "progress"}
+    init = {"usage": np.eye(60)[:, :3], "basis": np.arange(40)[:, None] >= [5, 10, 20]}
+    model = bmfjax.OrMachine(num_rates=2)
+    problem = ask(product[2], 3, bmfjax.Gibbs(moves=[]), model=model, init=init, **shared)
+    chains = problem.chains()
+    run = chains.run(problem)
+    run.end_warmup()
+    run.timed_out = True
+    chains.stand(run)
+    found = problem.family.result(problem, chains, run)
+    assert found.verdict.is_of_starts and np.isnan(found.figures.expected_errors)
+    np.testing.assert_array_equal(found.usage_binary, init["usage"])
+    np.testing.assert_array_equal(found.basis_binary, init["basis"])
+    named = [fact.name for fact in facts.errors(found)]
+    assert named == ["Entries unlike the data"]
 
 
 def test_probabilities_are_shares_of_draws(fitted):

@@ -352,9 +352,7 @@ class Boolean(TileFamily):
     def majority(self, problem, found, seen):
         if math.prod(problem.data.shape) <= MAX_ENTRIES:
             return None
-        chain, aligned = slice(seen.best_chain, seen.best_chain + 1), found.aligned
-        bits = (PackedDraws(f.words[chain], f.size) for f in (aligned.usage, aligned.basis))
-        return Binarized(*(f.mean() >= 0.5 for f in bits), float("nan"))
+        return _majority_of_best(found, seen)
 
     def result(self, problem: Problem, chains: Chains, run: ChainRun) -> BooleanFit:
         figures = {}
@@ -366,10 +364,14 @@ class Boolean(TileFamily):
         found = self.ordered(problem, chains, seen)
         if problem.finds_rank:
             figures = verdict.of_rank(seen.trace["rank"])
+        # Draws that repeat a start are bits already, for a better start there was no time.
+        binary = (
+            _majority_of_best(found, seen) if run.stood else self.majority(problem, found, seen)
+        )
         return tile_fit(
             BooleanFit, problem, chains, run, found.aligned, found.agreement, trace,
             {n: v for n, v in found.sites.items() if n not in FACTORS},
-            binary=self.majority(problem, found, seen), figures=figures,
+            binary=binary, figures=figures,
         )  # fmt: skip
 
 
@@ -504,6 +506,13 @@ def _model(problem, arguments):
 
 def _bytes_a_draw(problem) -> int:
     return 4 * int(problem.rank) * sum(-(-size // WORD) for size in problem.data.shape)
+
+
+def _majority_of_best(found: Ordered, seen: KeptDraws) -> Binarized:
+    """Return what most draws of the best chain have."""
+    chain, aligned = slice(seen.best_chain, seen.best_chain + 1), found.aligned
+    bits = (PackedDraws(f.words[chain], f.size) for f in (aligned.usage, aligned.basis))
+    return Binarized(*(f.mean() >= 0.5 for f in bits), float("nan"))
 
 
 def _starts(problem, bound, resume):

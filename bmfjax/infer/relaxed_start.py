@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax import random
 
+from bmfjax.clock import OutOfTimeError, running_clock
 from bmfjax.data import BinaryMatrix
 from bmfjax.infer.mcmc.truncated import TruncatedGibbs, sparse_numbers
 from bmfjax.infer.reducers import moments
@@ -22,6 +23,8 @@ from bmfjax.models.relaxed import relaxed_bmf
 
 #: Sweeps: annealed, then settling, then averaged.
 ANNEAL, SETTLE, AVERAGE = 750, 50, 200
+#: CPU seconds below which chains are not begun: to trace and compile them takes longer.
+COMPILING = 4.0
 #: Share of missing entries up to which they are filled in.
 MOST_FILLED = 0.2
 
@@ -71,6 +74,8 @@ def _product_of_means(values, observed) -> np.ndarray:
 
 
 def _means(key, values, rank, num_chains, num_anneal):
+    if not running_clock().has(COMPILING):
+        raise OutOfTimeError
     model = functools.partial(relaxed_bmf, rank=rank, prior="laplace")
     bound = TruncatedGibbs(model, num_anneal=num_anneal).bind(values)
     scale = num_anneal / ANNEAL

@@ -232,11 +232,12 @@ def errors(fit) -> Iterator[Fact]:
         f"{int(figures.errors):,} ({figures.errors / observed:.1%})",
         "observed entries that differ from the Boolean product of the factors, as noise makes them",
     )
-    yield Fact(
-        "Expected errors",
-        f"{figures.expected_errors:,.0f}",
-        "entries in which this product differs from the matrix without noise, by the posterior",
-    )
+    if not np.isnan(figures.get("expected_errors")):  # known of a matrix that is formed
+        yield Fact(
+            "Expected errors",
+            f"{figures.expected_errors:,.0f}",
+            "entries in which this product differs from the matrix without noise, by the posterior",
+        )
 
 
 def uncertain(fit) -> Iterator[Fact]:

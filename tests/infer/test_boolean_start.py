@@ -10,9 +10,10 @@ from jax import random
 import bmfjax
 from bmfjax.clock import OutOfTimeError, clock_running
 from bmfjax.data import BinaryMatrix
-from bmfjax.infer import OrMachineGibbs, boolean_start, boolean_starts
+from bmfjax.infer import OrMachineGibbs, boolean_start, boolean_starts, relaxed_start
 from bmfjax.infer import run as run_module
 from bmfjax.infer.boolean_start import prune
+from bmfjax.infer.relaxed_start import annealed_means
 from bmfjax.models import ormachine
 
 # Six factors on 44 rows and columns, two chains, as in the doctest: all run the same programs.
@@ -149,6 +150,21 @@ def test_starts_end_with_the_time():
         clock.limit = 1e-9
         with pytest.raises(OutOfTimeError):
             boolean_starts(random.key(0), BinaryMatrix(np.eye(6)), 2, 1, num_anneal=30)
+
+
+def test_chains_are_not_begun_that_would_not_be_compiled_in_time(monkeypatch):
+    """On a machine with other work, where to compile takes several times as long."""
+    monkeypatch.setattr(relaxed_start, "ChainRun", None)  # which nobody asks for
+    with clock_running() as clock:
+        monkeypatch.setattr(type(clock), "slowness", 3.0)
+        clock.limit = 3.0 * relaxed_start.COMPILING - 1.0
+        with pytest.raises(OutOfTimeError):
+            annealed_means(random.key(0), BinaryMatrix(np.eye(6)), 2, 1, num_anneal=30)
+        clock.limit += 2.0
+        with pytest.raises(TypeError):  # there would have been time
+            annealed_means(random.key(0), BinaryMatrix(np.eye(6)), 2, 1, num_anneal=30)
+        clock.limit, clock.binds = 1.0, False
+        assert clock.has(relaxed_start.COMPILING)
 
 
 @pytest.mark.long
