@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Scalars whose R-hat and effective draws are computed, and draws needed for that.
-MAX_SCALARS, MIN_DRAWS = 3000, 4
+MAX_SCALARS, MIN_DRAWS = 1000, 4
 #: Degrees below which solutions are the same: a curve would lie on the axis.
 SAME = 0.5
 #: A factor counts as found by a chain from this cosine of its tile to that of the others on.
@@ -100,7 +100,7 @@ def starts_figure(fit) -> Figure | None:
 
 
 def factor_entries(fit) -> np.ndarray:
-    """Return draws of up to 3,000 entries of usage and basis, (chain, draw, entry)."""
+    """Return draws of up to 1,000 entries of usage and basis, (chain, draw, entry)."""
     rows, columns = informed(fit.data).values()
     lines = len(rows) + len(columns)
     chosen = np.arange(lines * fit.rank)
