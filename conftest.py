@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import itertools
 import os
 import shutil
 import subprocess
@@ -42,15 +43,15 @@ _QUICK_COMPILER = (
 )
 
 
-def _known(flags):
+def _asked(number):
+    """A process that ends well where the first so many flags are known, and these flags."""
+    flags = " ".join(_QUICK_COMPILER[:number])
     probe = [sys.executable, "-c", "import jax; jax.devices()"]
-    environment = {**os.environ, "XLA_FLAGS": " ".join(flags)}
-    return subprocess.run(probe, env=environment, capture_output=True).returncode == 0
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return subprocess.Popen(probe, env={**os.environ, "XLA_FLAGS": flags}, **quiet), flags
 
 
-if "XLA_FLAGS" not in os.environ:
-    candidates = [_QUICK_COMPILER[:n] for n in (4, 3, 2, 1)]
-    os.environ["XLA_FLAGS"] = " ".join(next(filter(_known, candidates), ()))
+_ASKED = None if "XLA_FLAGS" in os.environ else _asked(len(_QUICK_COMPILER))
 
 
 def _link_installed_bytecode(prefix):
@@ -84,13 +85,9 @@ os.fsync = lambda file: None
 # time that they take.
 gc.disable()
 
+# Workers wait for the process that starts them: it imports no more than it needs.
 import hypothesis  # noqa: E402
-import jax  # noqa: E402
 import pytest  # noqa: E402
-from jax import monitoring  # noqa: E402
-
-from bmfjax.kernels.numerics.programs import forget_programs  # noqa: E402
-from tests.shared_fits import LONG_EXAMPLES, LONG_MODULES, with_shared_fits  # noqa: E402
 
 # The same examples on every machine, however busy it is.
 hypothesis.settings.register_profile(
@@ -101,6 +98,11 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("repeatable")
+
+if _ASKED is not None:
+    others = map(_asked, reversed(range(1, len(_QUICK_COMPILER))))
+    known = (flags for probe, flags in itertools.chain([_ASKED], others) if probe.wait() == 0)
+    os.environ["XLA_FLAGS"] = next(known, "")
 
 #: Programs that this process, and its workers, asked for, and found compiled in the run's cache.
 _PROGRAMS = {"asked": 0, "found": 0}
@@ -126,11 +128,9 @@ def _as_id(value):
     return codecs.escape_encode(value)[0].decode("ascii")
 
 
-monitoring.register_event_duration_secs_listener(_count_program)
-monitoring.register_event_listener(_count_found)
-
-
 def pytest_collection_modifyitems(items):
+    from tests.shared_fits import LONG_EXAMPLES, LONG_MODULES
+
     for item in items:
         if item.name in LONG_EXAMPLES or item.name.startswith(LONG_MODULES):
             item.add_marker(pytest.mark.long)
@@ -142,6 +142,12 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
+    from jax import monitoring
+
+    from tests.shared_fits import with_shared_fits
+
+    monitoring.register_event_duration_secs_listener(_count_program)
+    monitoring.register_event_listener(_count_found)
     for item in session.items:
         if hasattr(item, "dtest"):
             item.runtest = functools.partial(with_shared_fits, item.runtest)
@@ -171,6 +177,10 @@ def pytest_runtest_logfinish():
     Those that later tests ask for again are traced, and found in the cache of the run.
     """
     if _memory() > _MOST_MEMORY["now"]:
+        import jax
+
+        from bmfjax.kernels.numerics.programs import forget_programs
+
         forget_programs()
         jax.clear_caches()
         gc.collect()

@@ -3,16 +3,10 @@
 import contextlib
 import inspect
 import signal
-import sys
 
-import jax
 import pytest
-from jax import monitoring
 
-from bmfjax.kernels.numerics.programs import forget_programs
-from bmfjax.report import page, style
-
-_COUNTS = {"listening": False, "compilations": 0, "traces": 0}
+_COUNTS = {"listening": None, "compilations": 0, "traces": 0}
 
 
 def _listen(event, duration, **_):
@@ -21,13 +15,18 @@ def _listen(event, duration, **_):
         _COUNTS["traces"] += event.endswith("jaxpr_trace_duration")
 
 
-monitoring.register_event_duration_secs_listener(_listen)
+def _begin():
+    if _COUNTS["listening"] is None:
+        from jax import monitoring  # not where workers alone are started
+
+        monitoring.register_event_duration_secs_listener(_listen)
+    _COUNTS.update(listening=True, compilations=0, traces=0)
 
 
 @pytest.fixture
 def compilations():
     """How many programs XLA has compiled since the last question: ``compilations()``."""
-    _COUNTS.update(listening=True, compilations=0)
+    _begin()
 
     def since_the_last_question():
         count, _COUNTS["compilations"] = _COUNTS["compilations"], 0
@@ -40,7 +39,7 @@ def compilations():
 @pytest.fixture
 def programs_asked():
     """How many programs JAX has traced or compiled since the last question."""
-    _COUNTS.update(listening=True, compilations=0, traces=0)
+    _begin()
 
     def since_the_last_question():
         count = _COUNTS["compilations"] + _COUNTS["traces"]
@@ -54,12 +53,16 @@ def programs_asked():
 @pytest.fixture
 def quick_page(monkeypatch):
     """Pages without their figures, which take seconds to draw."""
+    from bmfjax.report import page
+
     monkeypatch.setattr(page, "render", lambda _: f"<html><head>{page.PAGE_MARK}</head></html>")
 
 
 @contextlib.contextmanager
 def undrawn():
     """Pages whose figures are made and not drawn, which takes longer than to fit small data."""
+    from bmfjax.report import style
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(style, "svg", lambda figure: "<svg></svg>")
         patch.setattr(style, "png", lambda figure, dpi=None: b"")
@@ -92,6 +95,8 @@ def signals_of_a_terminal():
 @pytest.fixture
 def x64():
     """Double precision for the length of a test."""
+    import jax
+
     enable = getattr(jax, "enable_x64", None)
     if enable is None:  # before JAX 0.8
         from jax.experimental import enable_x64 as enable
@@ -101,10 +106,19 @@ def x64():
 
 #: Rooms and modules of the package whose functions and constants no program is made of.
 _NOT_TRACED = (
-    "cli", "comparison", "data.blocks", "data.memory", "families.MAX_RANK", "families.base.LOOKS",
-    "families.sampling", "fitting", "posterior", "predictions", "progress", "report", "result",
-    "sklearn", "store", "verdict",
+    "cli", "clock", "comparison", "data.blocks", "data.io", "data.memory", "families.MAX_RANK",
+    "families.base.LOOKS", "families.check_programs", "families.memory", "families.sampling",
+    "families.stopping", "fitting", "infer.checkpoint", "infer.run.ChainRun", "infer.timings",
+    "posterior", "predictions", "progress", "report", "result", "sklearn", "store", "verdict",
 )  # fmt: skip
+#: Packages whose functions programs are made of.
+_TRACED = ("jax", "jaxlib", "numpy", "numpyro", "scipy")
+
+
+def _forget():
+    from bmfjax.kernels.numerics.programs import forget_programs
+
+    forget_programs()
 
 
 class _Forgetting(pytest.MonkeyPatch):
@@ -115,22 +129,23 @@ class _Forgetting(pytest.MonkeyPatch):
     def setattr(self, target, *args, **options):
         if not _is_apart_from_programs(target):
             self._changes = True
-            forget_programs()
+            _forget()
         super().setattr(target, *args, **options)
 
     def undo(self):
         super().undo()
         if self._changes:
-            forget_programs()
+            _forget()
 
 
 def _is_apart_from_programs(target):
     if not isinstance(target, str):
-        target = getattr(target, "__name__" if inspect.ismodule(target) else "__module__", "")
+        names = ("__name__",) if inspect.ismodule(target) else ("__module__", "__qualname__")
+        target = ".".join(filter(None, (getattr(target, name, None) for name in names)))
     package, _, rest = target.partition(".")
     if package == "bmfjax":  # which has names alone
         return not rest or f"{rest}.".startswith(tuple(f"{name}." for name in _NOT_TRACED))
-    return package in sys.stdlib_module_names
+    return package not in ("", "tests", *_TRACED)
 
 
 @pytest.fixture
