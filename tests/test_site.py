@@ -60,7 +60,7 @@ def small_fit(data, rank=None, sampler=None, *, drawn, **options):
     kept = {n: v for n, v in options.items() if n not in ("max_time", "checkpoint", "resume")}
     kept.pop("progress", None)
     named = ask(data, rank, sampler, **kept).model.name
-    options |= {"num_chains": 2, "progress": False}
+    options |= {"num_chains": 2, "progress": False, "seed": options.get("seed", 0)}
     model = None if isinstance(rank, Model) else options.pop("model", None) or named
     model = asked_model(rank, model, options.pop("max_rank", None))
     if sampler == "smc":
@@ -73,6 +73,8 @@ def small_fit(data, rank=None, sampler=None, *, drawn, **options):
         # One sampler, without temperatures, and one rank of the votes: fewer programs to compile.
         sampler = bmfjax.Gibbs(update="collapsed")
         rank = 4 if isinstance(data, str) and data == "house-votes" else rank
+    if model.name == "features" and sampler is None:
+        sampler = bmfjax.Gibbs(rebirths=1)  # of up to 20 a sweep
     if "checkpoint" in options:
         return _WHOLE_FIT(data, rank, sampler, model=model, **options)
     if drawn is not None and model.name not in drawn and not isinstance(sampler, bmfjax.SMC):
@@ -136,7 +138,14 @@ class Beside:
 
 
 @pytest.fixture
-def small(path, monkeypatch, tmp_path, quick_page):
+def small(path, tmp_path, quick_page):
+    """Patch what pages call, of which no program is made, so that pages share their programs."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _patch(path, monkeypatch, tmp_path)
+        yield
+
+
+def _patch(path, monkeypatch, tmp_path):
     fit = functools.partial(small_fit, drawn=DRAWN.get(path.stem, ()))
     monkeypatch.chdir(tmp_path)
     votes = bmfjax.load("house-votes")
