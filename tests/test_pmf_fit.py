@@ -324,6 +324,7 @@ def test_ratings_have_no_probability_of_a_one():
         fitted().given_new(problem()[0], sweeps=3)
 
 
+@pytest.mark.long
 def test_new_lines_keep_the_scale_and_the_stars_of_the_fit():
     fit = fitted("ordered-probit")
     new = bmfjax.Ratings([0, 0, 1], [3, 7, 2], [5, 5, 5], shape=(2, COLUMNS))

@@ -262,7 +262,7 @@ def test_a_start_is_where_chains_begin():
         chains = request.chains()
         start = chains.start(False)
         first = jax.tree.map(lambda a: a[0], start)
-        seen = jax.jit(lambda data, f=chains.algorithm.init: f(None, first, data))(chains.data)
+        seen = jax.jit(chains.algorithm.init)(None, first, chains.data)
         position = variants.position_of(seen)
         words = position["basis_1" if model == "deep-ormachine" else "basis"]
         expected = basis if model == "ormachine-effects" else [[1], [2]]

@@ -77,8 +77,10 @@ def test_draws_do_not_depend_on_how_many_blocks_are_taken_at_once(monkeypatch, k
     data, algorithm = pack(BinaryMatrix(values)), make()
     state = fast_jit(algorithm.init)(random.key(0), None, data)
     step = fast_jit(algorithm.step)
-    found = [step(random.key(1), state, with_budget(data, size)) for size in SIZES]
-    assert step._cache_size() == len(SIZES)  # budgets make programs of their own
+    # Each budget makes a program of its own; of the kind that often runs it is two.
+    sizes = SIZES[:2] if kind == "metropolis" else SIZES
+    found = [step(random.key(1), state, with_budget(data, size)) for size in sizes]
+    assert step._cache_size() == len(sizes)
 
     def same(one, other):
         # Bits and counts are the same; on some devices rates and densities differ by rounding.
