@@ -97,10 +97,11 @@ def test_the_stationary_covariance_of_a_normal_density(kernel, variance):
     "kernel",
     [
         SGLD(linear, ONE, control_variates=False, num_approach=20),
-        pytest.param(SGHMC(linear, ONE, friction=0.4, num_approach=20), marks=pytest.mark.long),
+        SGHMC(linear, ONE, friction=0.4, num_approach=20),
     ],
     ids=["SGLD", "SGHMC"],
 )
+@pytest.mark.long
 def test_the_covariance_is_right_with_a_metric_that_is_not_the_curvature(kernel, monkeypatch):
     """As where directions take the curvature of the prior."""
     more = 200.0 * np.array([[1.0, -0.5], [-0.5, 0.25]], np.float32)
@@ -272,7 +273,7 @@ def test_a_truncated_normal_posterior(kind, prior, options):
 
 
 @pytest.mark.parametrize("kernel", [SGLD, pytest.param(SGHMC, marks=pytest.mark.long)])
-@pytest.mark.parametrize("bounded", ["half-line", "interval"])
+@pytest.mark.parametrize("bounded", ["half-line", pytest.param("interval", marks=pytest.mark.long)])
 def test_reflected_sites_run_under_mcmc(kernel, bounded):
     """Near a bound of an open support, against the truncated normal posterior."""
     priors = {"half-line": dist.HalfNormal(10.0), "interval": dist.Uniform(0.0, 5.0)}

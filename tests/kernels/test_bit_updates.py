@@ -155,7 +155,8 @@ CASES = [
 
 @pytest.mark.parametrize(
     ("side", "missing", "odds", "kind", "is_fused"),
-    [(*case, False) for case in CASES] + [(*CASES[n], True) for n in (0, 1, 4)],
+    [(*case, False) for case in CASES]
+    + [(*CASES[1], True), *(pytest.param(*CASES[n], True, marks=pytest.mark.long) for n in (0, 4))],
 )
 @pytest.mark.device
 def test_a_pass_has_the_law_of_its_conditionals(side, missing, odds, kind, is_fused):
@@ -224,9 +225,12 @@ def test_the_loop_is_unrolled_by_the_words_of_all_lines_and_the_rank(monkeypatch
     [
         ((13, 3, 3), True, "metropolis", None),
         ((9, 40, 5), False, "gibbs", fused.Tiles(2, 1, 1)),
-        ((6, 70, 4), True, "metropolis", fused.Tiles(4, 2, 2)),
-        ((5, 33, 40), False, "metropolis", fused.Tiles(1, 1, 2)),  # two words of factors
-        ((3, 2100, 2), True, "gibbs", fused.Tiles(1, 1, 4)),  # counts that 16 bits do not hold
+        pytest.param((6, 70, 4), True, "metropolis", fused.Tiles(4, 2, 2), marks=pytest.mark.long),
+        # Two words of factors, and counts that 16 bits do not hold.
+        pytest.param(
+            (5, 33, 40), False, "metropolis", fused.Tiles(1, 1, 2), marks=pytest.mark.long
+        ),
+        pytest.param((3, 2100, 2), True, "gibbs", fused.Tiles(1, 1, 4), marks=pytest.mark.long),
     ],
 )
 def test_one_kernel_draws_the_bits_of_the_array_code(shape, missing, kind, tiles):
