@@ -7,7 +7,13 @@ import pytest
 from jax import lax, random
 
 import bmfjax
+from bmfjax.data import BinaryMatrix
 from bmfjax.families import FAMILIES, ask
+from bmfjax.kernels.boolean.density import BooleanDensity
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.moves.rebirth import rebirth
+from bmfjax.kernels.boolean.moves.split_merge import split_merge
+from bmfjax.kernels.boolean.words import packed_data
 from bmfjax.kernels.nonnegative.line_moves import move_lines
 from bmfjax.kernels.numerics.normal_wishart import moments
 from bmfjax.kernels.numerics.precision import full_precision
@@ -88,3 +94,15 @@ def test_kernels_that_are_called_by_themselves_are_full():
         moments,
     ):
         assert products_of(f, usage) == []
+
+
+@pytest.mark.parametrize("move", [rebirth, split_merge])
+def test_the_products_of_moves_of_boolean_factors_are_full(move):
+    """Differences of log densities are of hundreds, and decide what is accepted."""
+    ones = jnp.zeros((12, 12)).at[:6, :6].set(1)
+    density = BooleanDensity((12, 12), rank=2, flip_rate=FlipRatePrior(value=0.1))
+    words, shares = jnp.zeros((2, 1), jnp.uint32), jnp.full(2, 0.5)
+    position = {"usage": words, "basis": words, "flip_rate": jnp.float32(0.1)}
+    position |= {"usage_density": shares, "basis_density": shares}
+    given = random.key(0), position, packed_data(BinaryMatrix(ones))
+    assert products_of(move(density, num_patterns=2), *given) == []
