@@ -84,7 +84,7 @@ def of_entries(options, name: str, model: str) -> dict:
     else:
         pattern, *most = SETS[name]
         ones, shown, hidden = split(next(options.data.glob(pattern)), *most)
-    if ones.size > MOST_ENTRIES:
+    if name != PLANTED and ones.size > MOST_ENTRIES:
         if model in FITS and not FITS[model].finds_rank:
             return {"not_run": f"over {MOST_ENTRIES:,} entries, and its rank must be tried"}
         if model in TUNED and TUNED[model].slow:
