@@ -62,6 +62,8 @@ def test_sums_are_of_all_blocks_however_many_are_taken_at_once():
         sums, each = Budget(number).total(lambda b: (b, b[0] - b[1]), blocks[0], blocks, 1)
         np.testing.assert_array_equal(sums, blocks.sum(0))
         np.testing.assert_array_equal(each, np.full(7, -1.0))
+        mapped = Budget(number).map(lambda b: b[0] * b[1], blocks, 1)
+        np.testing.assert_array_equal(mapped, blocks[:, 0] * blocks[:, 1])
 
 
 @pytest.mark.parametrize(
