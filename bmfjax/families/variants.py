@@ -644,7 +644,7 @@ class Variant(TileFamily):
             if start is None:
                 return None
             bound = self.bound(problem, plan.arguments, plan.options)
-            # Of dozens of operations, one program.
+            # One program for dozens of operations.
             return problem.every_chain(jax.device_get(jax.jit(bound.unconstrain)(start)))
 
         later = [{n: str(v) for n, v in stage.options.items()} for stage in plan.stages[1:]]
