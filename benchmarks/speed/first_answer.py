@@ -191,9 +191,10 @@ def make_case(options):
         return made.data, 30, {"model": "ormachine"}, None
     if options.case == SURVEY:
         from benchmarks.prediction.panel_data import SETS, read
+        from bmfjax.data import BinaryMatrix
 
         ones, observed = read(options.data / SETS["aggression"][0])
-        return np.where(observed, ones, np.nan), "auto", {}, None
+        return BinaryMatrix(np.where(observed, ones, np.nan)), "auto", {}, None
     if options.case in PRODUCTS:
         *shape, rank = PRODUCTS[options.case]
         made = bmfjax.generate_product(*shape, rank, density=0.5, flip=0.1, seed=0)
