@@ -96,8 +96,8 @@ def test_planted_features_are_found(planted, fitted):
 def test_settings_say_what_was_asked_and_used_and_the_summary_stays(fitted, tmp_path):
     settings = fitted.settings
     assert settings["call"] == (
-        "bmfjax.fit(data, bmfjax.Features('auto', max_rank=4), bmfjax.Gibbs(), num_chains=2, "
-        "num_warmup=200, num_samples=200, seed=2)"
+        "bmfjax.fit(data, bmfjax.Features('auto', max_rank=4), bmfjax.Gibbs(rebirths=2), "
+        "num_chains=2, num_warmup=200, num_samples=200, seed=2)"
     )
     assert (settings["rank"], settings["max_rank"], settings["max_time"]) == ("auto", 4, None)
     assert settings["thinning"] == fitted.figures.thinning
