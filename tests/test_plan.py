@@ -185,7 +185,7 @@ OTHERS = [
     ("logistic", "batch", 2, {}, 0, 1, "all entries"),
     ("logistic", "svi", 2, {"step_entries": 4096}, 0, 1, "drawn at random"),
     ("logistic", "gibbs", 2, {}, 100, 1, "all entries"),
-    ("features", "gibbs", 2, {"num_anneal": 60, "rebirths": 6}, 1710, 1, "60 sweeps are annealed"),
+    ("features", "gibbs", 2, {"num_anneal": 60, "rebirths": 20}, 1710, 1, "60 sweeps are annealed"),
     ("nmf", "gibbs", 2, {"num_anneal": 500}, 500, 1, "annealed"),
     ("nmf", "gibbs", "auto", {"num_anneal": 0}, 500, 1, "nothing is annealed"),
     ("poisson", "gibbs", 2, {}, 100, 1, "the best of its ascents"),

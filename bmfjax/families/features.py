@@ -70,7 +70,7 @@ from bmfjax.specs.base import AUTO, digest, settings_text
 WARMUP, LOWEST = 50, 0.3
 #: Births and deaths of a sweep, the least and the most, and the entries that all look at: chains
 #: of small matrices go from mode to mode by them.
-REBIRTHS, REBORN = (1, 6), 14_000
+REBIRTHS, REBORN = (1, 20), 40_000
 #: Beta prior of the share of the features that are there.
 PRESENCE = (1.0, 1.0)
 #: Share of the draws that have a feature of the result.

@@ -66,7 +66,7 @@ FEATURES = Kernel(
      "largest weight", "fit of data"),
     11, (1.0, 1.0),
     (((2.0, 1.0), None, None, 9.0), ((1.0, 0.1), "log joint", 0, 9.0)),
-    (((2.0, 1.0), None, 1e-6), ((1.0, 10.0), "squared weights", 1e-6)),
+    (((2.0, 1.0), None, 1e-6), ((1.0, 0.1), "squared weights", 1e-6)),
     key=4, most=3.9, effective=700, marks=LONG,
 )  # fmt: skip
 COUNTS = Kernel(

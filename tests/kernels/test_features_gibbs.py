@@ -434,14 +434,15 @@ def test_row_effects_and_their_scale_are_those_of_quadrature():
 @pytest.mark.device
 @EACH
 def test_births_and_deaths_leave_the_posterior_of_enumeration(weights):
-    """Of one feature and two columns, effects known, and densities and precision summed out."""
-    rows, share = 5, 0.35
+    """Of one feature and two columns, all else known: nothing but the move."""
+    rows, precision, chance, share = 5, 0.6, 0.4, 0.35
     presence = KINDS[weights]["presence"]
     density = FeatureDensity(1, weights, presence=presence)
     values = np.array([[1, 1], [1, 1], [1, np.nan], [0, 1], [0, 0.0]])
     effect, data = np.array([-0.3, 0.4]), data_of(values)
     position = {
         "usage": jnp.zeros((rows, 1)).at[0].set(1.0), "basis": jnp.ones((2, 1)),
+        "factor_precision": jnp.float32([precision]), "basis_density": jnp.float32([chance]),
     }  # fmt: skip
     if presence is not None:
         position |= {"presence": jnp.ones(1), "presence_share": jnp.float32(share)}
@@ -461,14 +462,11 @@ def test_births_and_deaths_leave_the_posterior_of_enumeration(weights):
 
     draws = np.asarray(chains(random.split(random.key(2), 40)))[:, 100:]
     if weights == "signed":
-        grid = np.linspace(-9, 9, 601)
-        slab, units = np.exp(-0.5 * grid**2) / np.exp(-0.5 * grid**2).sum(), 1
+        grid = np.linspace(-9, 9, 3601)
+        slab, v = np.exp(-0.5 * grid**2) / np.exp(-0.5 * grid**2).sum(), grid / precision**0.5
     else:
-        grid = np.linspace(0, 9, 301)[1:] - 0.015
-        slab, units = product_moment(grid), MOMENT + 1
-    shape, rate = density.slab
-    precisions = stats.gamma.ppf((np.arange(80) + 0.5) / 80, shape, scale=1 / rate)
-    v = grid / np.sqrt(units * precisions)[:, None]  # (precision, weight)
+        grid = np.linspace(0, 9, 1801)[1:] - 0.0025
+        slab, v = product_moment(grid), grid / ((MOMENT + 1) * precision) ** 0.5
 
     def cells(z, j, v):
         found = np.ones_like(v)
@@ -480,23 +478,22 @@ def test_births_and_deaths_leave_the_posterior_of_enumeration(weights):
     total, moments = 0.0, np.zeros(1 + rows + 4)
     for z in itertools.product([0, 1], repeat=rows):
         prior = math.exp(betaln(1 + sum(z), 1 + rows - sum(z))) * (share if presence else 1.0)
-        off = [cells(z, j, np.zeros(1))[0] for j in (0, 1)]
-        on = [cells(z, j, v) @ slab for j in (0, 1)]
-        mean = [(cells(z, j, v) * v) @ slab for j in (0, 1)]
-        for u in itertools.product([0, 1], repeat=2):
-            each = [on[j] if u[j] else off[j] for j in (0, 1)]
-            chance = prior * math.exp(betaln(1 + sum(u), 3 - sum(u)))
-            mass = chance * np.mean(each[0] * each[1])
-            means = [chance * u[j] * np.mean(mean[j] * each[1 - j]) for j in (0, 1)]
-            total += mass
-            moments += [*(mass * np.array([1, *z, *u])), *means]
+        off = [(1 - chance) * cells(z, j, np.zeros(1))[0] for j in (0, 1)]
+        on = [chance * (slab * cells(z, j, v)).sum() for j in (0, 1)]
+        mean = [chance * (slab * cells(z, j, v) * v).sum() for j in (0, 1)]
+        each = [a + b for a, b in zip(on, off, strict=True)]
+        mass = prior * each[0] * each[1]
+        total += mass
+        moments += mass * np.array(
+            [1, *z, on[0] / each[0], on[1] / each[1], mean[0] / each[0], mean[1] / each[1]]
+        )
     if presence:
         total += (1 - share) * np.prod([cells(np.zeros(rows), j, np.zeros(1))[0] for j in (0, 1)])
     exact = moments / total
     changes = slice(0 if presence else 1, None)
     draws, exact = draws[..., changes], exact[changes]
     scores, size = moment_scores(draws, (exact, exact**2 + draws.var((0, 1))))
-    assert size.min() > 900
+    assert size.min() > 2000
     assert np.abs(scores[0]).max() < 4.0
 
 

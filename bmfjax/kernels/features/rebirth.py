@@ -1,23 +1,21 @@
 r"""A feature is born again, or dies: Metropolis-Hastings with a proposal that ignores its state.
 
-Given all other features and effects, the rows z, the columns u and the weights v of one feature are
-proposed anew. Its densities and its precision are summed out: their values fit the old rows and
-columns, and would hold a feature with others back. A sweep draws them next.
+Given all other features, effects and scales, the rows z, the columns u and the weights v of one
+feature are proposed anew:
 
-* z is drawn with probability 1/5 from its prior with the density summed out, and otherwise from a
-  mixture over some pairs of columns. A column j is drawn uniformly, and another one by the square
-  of the statistic of `bmfjax.kernels.features.seeds`, of the residuals that the other features
-  leave. Rows in which both residuals add up to more than nothing start an EM algorithm. It takes
-  damped Newton steps to the weights, and finds the chances of the rows given the weights of those
-  columns that are rather concerned than not. These are the component's. Pairs are drawn anew for
-  every move, and do not depend on the state of the feature;
-* u and v, given z, are drawn column by column from the Laplace approximation of their posterior: a
-  logistic regression in one weight, about a point that a fixed number of damped Newton steps
-  reaches. Density and precision of the weights are those that a first approximation finds.
+* z with probability 1/2 from its prior with the density summed out, and otherwise from a mixture
+  over some columns j: with R the residuals (zero where missing), the rows whose residuals are like
+  those of the rows with more ones in column j than expected,
+  :math:`t_{\cdot j} = R^\top R R_{j \cdot}`, have the feature with the probability
+  :math:`\sigma(g (t_{nj} - o))`, t standardised. The columns are drawn anew for every move, and do
+  not depend on the state;
+* u and v, given z, column by column from the Laplace approximation of their posterior: a logistic
+  regression in one weight, about a point that a fixed number of damped Newton steps reaches.
 
 The density of the proposal is known, so that the ratio is exact. Where the number of features is
 unknown the feature is with probability 1/2 one of those that are not there, which is to be born,
-and otherwise one of those that are, which is to die with probability 1/2.
+and otherwise one of those that are, which is to die with probability 1/2. A feature that is not
+there has precision and density of weights from the prior.
 """
 
 from __future__ import annotations
@@ -42,17 +40,13 @@ from bmfjax.kernels.features.memberships import MOST, STEEP
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal_quantile
 from bmfjax.kernels.numerics.uniforms import gumbels, integers, logistics, normals
 
-#: Pairs of columns from which rows are sought, and rounds of that.
-SEEDS, ROUNDS = 3, 4
-#: Size of a pair's statistic up to which it says nothing.
-NOISE = 1.0
-#: Chance that rows are drawn from the prior; the least and most log odds of rows that are not.
-COMMON, SURE = 0.2, 8.0
-#: Log odds that a column is concerned, at first.
-SPIKE = -1.0
-#: Approximations, of which each finds density and precision for the next; Newton steps of one, and
-#: the longest.
-ATTEMPTS, NEWTON, LONGEST = 2, 3, 3.0
+#: Columns that propose rows, the steepness of their chances, where these are one half (in standard
+#: deviations of the scores), and the least and most of them as log odds.
+SEEDS, GAIN, OFFSETS, SURE = 16, 3.0, (0.0, 1.0), math.log(49.0)
+#: So many numbers of at most 50 have a product that float32 holds.
+FACTORS = 16
+#: Newton steps to the weights, and the longest.
+NEWTON, LONGEST = 6, 3.0
 
 
 class Contrary(NamedTuple):
@@ -103,7 +97,7 @@ class Laplace(NamedTuple):
 
 def rebirth_shapes(rank: int, rows: int, columns: int) -> list[tuple[int, ...]]:
     """Return the shapes of the uniform numbers that `reborn` takes."""
-    return [(rank,), (SEEDS,), (SEEDS, columns), (5,), (rows,), (2, columns)]
+    return [(rank,), (SEEDS,), (5,), (rows,), (2, columns)]
 
 
 def reborn(uniforms, position, psi, data: FeatureData, density: FeatureDensity, power, first: int):
@@ -113,7 +107,7 @@ def reborn(uniforms, position, psi, data: FeatureData, density: FeatureDensity, 
     whether the feature has changed, () bool.
     """
     finds, rank = density.presence is not None, density.rank
-    which, firsts, seconds, one, own_rows, weights = uniforms
+    which, seeds, one, own_rows, weights = uniforms
     present = position["presence"] > 0 if finds else jnp.ones(rank, bool)
     may = jnp.arange(rank) >= first
     # How many may be chosen that are absent, and that are there.
@@ -129,25 +123,28 @@ def reborn(uniforms, position, psi, data: FeatureData, density: FeatureDensity, 
     there = jnp.any(pick & present)
     rest = psi - basis[:, None] * usage
     cells = contrary_odds(data.signs, rest)
-    seeds = _row_odds(firsts, seconds, cells, density, power)
+    seeds = _row_odds(seeds, cells)
+    of = picked(position["factor_precision"]), picked(position["basis_density"])
+    spikes = jnp.log(of[1]), jnp.log1p(-of[1])
 
-    def over(usage, laplace, basis, likelihood):
+    def over(usage, of_usage, laplace, basis, likelihood):
         """Return the log of target over proposal of a feature that is there.
 
         The likelihood is in units of that without the feature.
         """
-        of_usage, of_basis = _log_priors(usage, basis, density)
-        of_columns = power * likelihood - _log_proposed_weights(basis, laplace, density)
-        return of_columns.sum() + of_basis + of_usage - _log_proposed_rows(usage, of_usage, seeds)
+        active = basis != 0
+        of_columns = jnp.where(active, spikes[0] + log_slab(density, basis, of[0]), spikes[1])
+        of_columns += power * likelihood - _log_proposed_weights(basis, laplace, density)
+        return of_columns.sum() + of_usage - _log_proposed_rows(usage, of_usage, seeds)
 
     # The old way and the new one beside each other: what they share is compiled once.
     new_usage = _propose_rows(one[:3], own_rows, seeds)
     usages = jnp.stack([usage, new_usage])
-    ways = jax.vmap(lambda z: _laplace(cells, z, density, power))(usages)
+    ways = jax.vmap(lambda z: _laplace(cells, z, of, density, power))(usages)
     new_basis = _propose_weights(weights, Laplace(*(x[1] for x in ways)), density)
     bases = jnp.stack([basis, new_basis])
-    likelihoods = jax.vmap(cells.gain)(bases, usages)
-    old, new = jax.vmap(over)(usages, ways, bases, likelihoods)
+    likelihoods, of_usages = jax.vmap(cells.gain)(bases, usages), _log_usage(usages)
+    old, new = jax.vmap(over)(usages, of_usages, ways, bases, likelihoods)
     born = jnp.asarray(True)
     if finds:
         share = position["presence_share"]
@@ -181,143 +178,71 @@ def _log_chosen(numbers):
     return -jnp.log(jnp.maximum(numbers, 1)) - halves
 
 
-def _log_priors(usage, basis, density: FeatureDensity):
-    """Return the log priors of rows and of weights, densities and precision summed out: () each."""
-    (shape, rate), half, active = density.slab, 0.5 * (density.moment + 1), basis != 0
-    rows, columns = (x.sum(dtype=basis.dtype) for x in (usage, active))
-    shapes = [rows, len(usage) - rows, columns, len(basis) - columns, shape + half * columns - 1.0]
-    found = gammaln(1.0 + jnp.stack(shapes))
-    some = jnp.where(active, basis, 1.0)
-    # What does not depend on the precision.
-    slabs = log_slab(density, some, 1.0) + half * some**2
-    weights = jnp.where(active, slabs, 0.0).sum() + found[2:].sum()
-    weights -= (shape + half * columns) * jnp.log(rate + half * jnp.sum(basis**2))
-    weights += shape * math.log(rate) - math.lgamma(shape) - math.lgamma(2.0 + len(basis))
-    return found[:2].sum() - math.lgamma(2.0 + len(usage)), weights
+def _log_usage(usages):
+    """Return the log priors of the rows of features (feature, rows), the density summed out."""
+    ones, rows = usages.sum(1), usages.shape[1]
+    return gammaln(1.0 + jnp.stack([ones, rows - ones])).sum(0) - math.lgamma(2.0 + rows)
 
 
-def _row_odds(firsts, seconds, cells: Contrary, density: FeatureDensity, power):
-    """Return log odds of all rows, (pair, rows): those that seem to have a feature."""
-    wrong = cells.odds / (1.0 + cells.odds)
-    residuals, variances = cells.signs * wrong, wrong / (1.0 + cells.odds)
-    first = integers(firsts, len(residuals))
-    score = residuals[first] @ residuals.T
-    score *= lax.rsqrt(variances[first] @ variances.T + 1e-6)
-    score = jnp.where(jnp.arange(len(residuals)) == first[:, None], 0.0, score)
-    size = jnp.abs(score) if density.is_signed else score
-    weights = 2.0 * jnp.log(jnp.maximum(size - NOISE, 1e-12))
-    second = jnp.argmax(weights + gumbels(seconds), 1)
-    sign = jnp.sign(jnp.take_along_axis(score, second[:, None], 1))
-    starts = (residuals[first] + sign * residuals[second] > 0).astype(residuals.dtype)
-    return lax.map(lambda start: _refined(start, cells, density, power), starts)
-
-
-def _refined(start, cells: Contrary, density: FeatureDensity, power):
-    """Return log odds that rows have a feature, (rows,), found from bits at the start.
-
-    A round of this EM algorithm takes a Newton step to the weights given the chances of the rows,
-    and then finds the chances given the weights of the columns that are rather concerned than not.
-    """
-    own, moment = _own_precision(density), density.moment
-
-    def one_round(_, at):
-        v, odds, spike = at
-        r = jax.nn.sigmoid(odds)
-        counts = r * power
-        slope, bend = _slopes(v, counts, cells, own, density)
-        v = _stepped(v, slope, bend, density)
-        change = jnp.log((1.0 + cells.odds) / (1.0 + cells.at(v)))
-        gained = change @ counts - 0.5 * own * v * v + 0.5 * jnp.log(own / bend)
-        if moment:
-            gained += log_moment(density, v, own)
-        concerned = (gained + spike > 0).astype(v.dtype)
-        odds = jnp.clip(power * (concerned @ change) + _share(r), -SURE, SURE)
-        return v, odds, _share(concerned)
-
-    v = jnp.full_like(cells.odds[:, 0], math.sqrt(moment / own))
-    odds = jnp.where(start > 0.5, SURE, -SURE)
-    start = v, odds, jnp.full((), SPIKE, v.dtype)
-    return lax.fori_loop(0, ROUNDS, one_round, start)[1]
-
-
-def _own_precision(density: FeatureDensity) -> float:
-    """Return the precision of the normal part of the density of weights that are proposed."""
-    shape, rate = density.slab
-    return normal_precision(density, shape / rate)
-
-
-def _share(chances):
-    """Return the log odds of a bit beside others that are ones with these chances."""
-    ones = chances.sum()
-    return jnp.log((1.0 + ones) / (1.0 + len(chances) - ones))
-
-
-def _slopes(v, counts, cells: Contrary, own, density: FeatureDensity):
-    """Return slope and curvature (columns,) of the log posteriors of weights v."""
-    odds = cells.at(v)
-    rest = 1.0 / (1.0 + odds)
-    wrong = odds * rest
-    # Products of matrices, which run in vector instructions where sums of rows do not.
-    slope = (cells.signs * wrong) @ counts - own * v
-    bend = (wrong * rest) @ counts + own
-    if not density.moment:
-        return slope, bend
-    return slope + density.moment / v, bend + density.moment / v**2
-
-
-def _stepped(v, slope, bend, density: FeatureDensity):
-    """Return where a damped Newton step leads."""
-    new = v + jnp.clip(slope / bend, -LONGEST, LONGEST)
-    # Half of the way to zero, where a power of the weight has no slope.
-    return new if density.is_signed else jnp.maximum(new, 0.5 * v)
+def _row_odds(uniform, cells: Contrary):
+    """Return the log odds of all rows, (component, rows), which are at most `SURE`."""
+    residuals = cells.signs * cells.odds / (1.0 + cells.odds)
+    chosen = residuals[integers(uniform, len(residuals))]
+    score = (chosen @ residuals.T) @ residuals
+    score -= score.mean(1, keepdims=True)
+    score /= jnp.sqrt((score**2).mean(1, keepdims=True)) + jnp.finfo(score.dtype).tiny
+    found = jnp.concatenate([GAIN * (score - offset) for offset in OFFSETS])
+    return jnp.clip(found, -SURE, SURE)
 
 
 def _propose_rows(uniforms, uniform, seeds):
     """Propose the rows of a feature, by three uniform numbers and one for each row."""
     way, chosen, common = uniforms
     informed = jax.nn.sigmoid(seeds[integers(chosen, len(seeds))])
-    return (uniform < jnp.where(way < COMMON, common, informed)).astype(seeds.dtype)
+    return (uniform < jnp.where(way < 0.5, common, informed)).astype(seeds.dtype)
 
 
 def _log_proposed_rows(usage, of_usage, seeds):
-    informed = seeds @ usage - jnp.sum(jax.nn.softplus(seeds), 1)
+    # One logarithm serves as many rows as their product has room for.
+    beyond, width = -seeds.shape[1] % FACTORS, -(-seeds.shape[1] // FACTORS)
+    factors = jnp.pad(1.0 + jnp.exp(seeds), ((0, 0), (0, beyond)), constant_values=1.0)
+    while factors.shape[1] > width:
+        half = factors.shape[1] // 2
+        factors = factors[:, :half] * factors[:, half:]
+    informed = seeds @ usage - jnp.sum(jnp.log(factors), 1)
     informed = logsumexp(informed) - math.log(len(seeds))
-    return jnp.logaddexp(math.log(1.0 - COMMON) + informed, math.log(COMMON) + of_usage)
+    return jnp.logaddexp(informed, of_usage) - math.log(2.0)
 
 
-def _laplace(cells: Contrary, usage, density: FeatureDensity, power) -> Laplace:
-    """Approximate the posterior of the weights of a feature with these rows.
+def _laplace(cells: Contrary, usage, of, density: FeatureDensity, power) -> Laplace:
+    """Approximate the posterior of the weights of a feature with these rows."""
+    (precision, chance), counts, moment = of, usage * power, density.moment
+    own = normal_precision(density, precision)
 
-    Density and precision of its weights are first guessed, and then found from a first one.
-    """
-    counts, moment = usage * power, density.moment
-    units, half, (shape, rate) = moment + 1, 0.5 * (moment + 1), density.slab
-
-    def attempt(_, at):
-        _, v, own, spike = at
-
-        def newton(_, at):
-            v = _stepped(*at, density)
-            return v, *_slopes(v, counts, cells, own, density)
-
-        # The first step is none, and finds the slopes there.
-        start = v, jnp.zeros_like(v), jnp.ones_like(v)
-        v, slope, bend = lax.fori_loop(0, NEWTON + 1, newton, start)
-        gained = power * cells.gain(v, usage) - 0.5 * own * v * v
-        gained += 0.5 * (slope * slope / bend + jnp.log(own / bend))
-        mean = v + slope / bend
-        if not density.is_signed:
-            gained += log_moment(density, v, own) + log_ndtr(mean * jnp.sqrt(bend))
-        chance = jax.nn.sigmoid(spike + gained)
-        spike = _share(chance)
-        own = units * (shape + half * chance.sum()) / (rate + half * chance @ (v * v))
-        return Laplace(mean, bend, spike + gained), v, own, spike
+    def newton(_, at):
+        v, slope, bend = at
+        new = v + jnp.clip(slope / bend, -LONGEST, LONGEST)
+        # Half of the way to zero, where a power of the weight has no slope.
+        v = new if density.is_signed else jnp.maximum(new, 0.5 * v)
+        odds = cells.at(v)
+        rest = 1.0 / (1.0 + odds)
+        wrong = odds * rest
+        # Products of matrices, which run in vector instructions where sums of rows do not.
+        slope = (cells.signs * wrong) @ counts - own * v
+        bend = (wrong * rest) @ counts + own
+        return (v, slope + moment / v, bend + moment / v**2) if moment else (v, slope, bend)
 
     # The mode of the prior, which is zero without a moment.
-    own = jnp.asarray(_own_precision(density), cells.odds.dtype)
-    v = jnp.full_like(cells.odds[:, 0], math.sqrt(moment / _own_precision(density)))
-    start = Laplace(v, v, v), v, own, jnp.full((), SPIKE, v.dtype)
-    return lax.fori_loop(0, ATTEMPTS, attempt, start)[0]
+    start = jnp.full_like(cells.odds[:, 0], jnp.sqrt(moment / own) if moment else 0.0)
+    # The first step is none, and finds the slopes there.
+    start = start, jnp.zeros_like(start), jnp.ones_like(start)
+    v, slope, bend = lax.fori_loop(0, NEWTON + 1, newton, start)
+    gained = power * cells.gain(v, usage) - 0.5 * own * v * v
+    gained += 0.5 * (slope * slope / bend + jnp.log(own / bend))
+    mean = v + slope / bend
+    if not density.is_signed:
+        gained += log_moment(density, v, own) + log_ndtr(mean * jnp.sqrt(bend))
+    return Laplace(mean, bend, jnp.log(chance) - jnp.log1p(-chance) + gained)
 
 
 def _propose_weights(uniforms, laplace: Laplace, density: FeatureDensity):
