@@ -312,7 +312,8 @@ def cases(options) -> list[str]:
 
 EARLIER = "of Boolean products, which were the default then"
 NOTES = notes(
-    ("3bb109d7", SECONDS), ("fe743be", EARLIER), ("fa4df0e", f"the first {EARLIER}"),
+    ("3bb109d7", f"{SECONDS}; with births of features by an EM algorithm, taken back since"),
+    ("fe743be", EARLIER), ("fa4df0e", f"the first {EARLIER}"),
     ("7d82477", f"{EARLIER}; {SECONDS}"),
     ("064a79b3", "one core of a machine of 16, of which others worked"),
 )  # fmt: skip
