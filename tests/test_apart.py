@@ -106,6 +106,7 @@ def test_two_chains_of_a_family_are_those_of_one_run(model, tmp_path):
         found = fitted(model, num_chains=2, chains=[chain], checkpoint=tmp_path)
         assert found.figures.num_chains == 1 and found.settings["chains"] == [chain]
         assert "bmfjax merge" in str(found.verdict) or model == "pmf"
+        assert "num_chains=2, " in (call := found.settings["call"]) and f"chains=[{chain}]" in call
     assert_same(bmfjax.merge(tmp_path), fitted(model, num_chains=2))
 
 

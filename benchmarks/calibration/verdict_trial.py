@@ -246,7 +246,7 @@ def parts_of(fit: dict) -> list[tuple[str, str, bool]]:
     parts = [("predictions", str(judged.predictions.status), fit["predictions"])]
     if judged.factors.counts:
         lonely = judged.figures.factors_rarely_found or ()
-        unsure = judged.factors.status == "not yet" and not judged.factors.alone
+        unsure = judged.factors.status == "not yet" and not judged.factors.rarely_found
         held = "not yet" if unsure else "holds"
         told = [(name, held) for name in judged.figures.factors_holding or ()]
         told += [(name, "not yet") for name in lonely]

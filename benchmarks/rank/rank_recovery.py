@@ -91,7 +91,7 @@ def told_of(fit, began: float) -> dict:
     return {
         "probabilities": {str(n): round(p, 4) for n, p in fit.rank_probabilities.items()},
         **{n: fit.figures.get(n) for n in names},
-        "most": int(fit.settings["rank"]),
+        "most": int(fit.settings["max_rank"]),
         "seconds": round(time.perf_counter() - began, 1),
         "verdict": str(fit.verdict),
     }

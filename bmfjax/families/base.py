@@ -298,7 +298,9 @@ class Problem:
             said.append(f"chains={list(self.chain_numbers)}")
         if max_time is not None:
             said.append(f"max_time={max_time:g}")
-        parts = ["data", self.model.called, self.sampler.called, *said, f"seed={self.seed}"]
+        # Chains that run apart have the rank beside the model.
+        model = replace(self.model, rank=AUTO if self.finds_rank else int(self.rank))
+        parts = ["data", model.called, self.sampler.called, *said, f"seed={self.seed}"]
         return f"bmfjax.fit({', '.join(parts)})"
 
     def settings(self, **more) -> dict:
@@ -1096,7 +1098,9 @@ def _used_settings(problem: Problem, chains: Chains, thinning: int) -> dict:
     if found.pop("finds_rank", False):
         found |= {"rank": AUTO, "max_rank": int(problem.rank)}
     default = MAX_TIME if problem.is_auto and chains.limited else None
-    call = problem.called(None if limit == default else limit)
+    # A part of the chains is asked for by its numbers among all of them.
+    asked = replace(problem, num_chains=found["num_chains"])
+    call = asked.called(None if limit == default else limit)
     return found | {"thinning": thinning, "max_time": limit, "call": call}
 
 
