@@ -510,13 +510,19 @@ def test_a_factor_that_few_draws_have_does_not_hold(shares, holds, boolean):
 
 
 def test_a_run_does_not_wait_for_factors_in_few_draws():
-    """Where one chain lacks such a factor; and where no other is there the factors do not hold."""
+    """Nor where no other factor is there, and factors do not hold."""
     alike = np.array([[1.0, 0.1], [1.0, 0.9]])
     options = dict(exact=True, searches=searched(4, 1))
     apart = of_chains(GOOD, 4, 3, alike, {"log_joint": QUICK}, **options)
     assert not suffices(apart.figures) and apart.factors.rarely_found == ("2",)
     few = of_chains(
-        GOOD, 4, 3, alike, {"log_joint": QUICK}, present=[[0.9, 0.6]] + [[0.9, 0.2]] * 3, **options
+        GOOD,
+        4,
+        3,
+        alike[1:],
+        {"log_joint": QUICK},
+        present=[[0.9, 0.4]] + [[0.9, 0.2]] * 3,
+        **options,
     )
     assert suffices(few.figures) and few.factors.in_few_draws == ("2",)
     assert few.factors.rarely_found == few.factors.of_most == ()
@@ -524,7 +530,7 @@ def test_a_run_does_not_wait_for_factors_in_few_draws():
         GOOD,
         4,
         3,
-        alike,
+        alike[1:],
         {"log_joint": QUICK},
         present=[[0.6, 0.6]] * 2 + [[0.4, 0.4]] * 2,
         **options,
@@ -541,6 +547,14 @@ def test_a_run_does_not_wait_for_factors_in_few_draws():
     some = [[0.9, 0.9]] * 2 + [[0.9, 0.3]] * 2
     split = of_chains(GOOD, 4, 3, np.ones(2), {"log_joint": QUICK}, present=some, exact=True)
     assert split.factors.differing == ("2",) and not suffices(split.figures)
+    # Nor one that a chain always has, or never, and the others half of the time.
+    for shares in ((0.95, 0.48, 0.48, 0.48), (0.45, 0.45, 0.45, 0.0), (0.6, 0.2, 0.2, 0.2)):
+        some = [[0.9, share] for share in shares]
+        split = of_chains(GOOD, 4, 3, np.ones(2), {"log_joint": QUICK}, present=some, exact=True)
+        assert split.factors.differing == ("2",) and not suffices(split.figures)
+    # Nor one whose mean is another in one chain.
+    other = of_chains(GOOD, 4, 3, alike, {"log_joint": QUICK}, present=[[0.9, 0.3]] * 4, exact=True)
+    assert other.factors.differing == ("2",) and not other.factors.in_few_draws
     many = few.changed(factors_in_few_draws=tuple("abcdef"))
     assert many.factors.said == "factor 1 holds, 6 others are in too few draws"
 

@@ -32,6 +32,9 @@ NAMED = 5
 #: Share of a chain's draws from which on it has found a tile, and difference of the shares of two
 #: chains from which on they disagree about it.
 FOUND, DIFFER = 0.5, 0.5
+#: Difference of these shares from which on draws do not leave open alike whether a tile is there:
+#: four chains of 50 effective draws exceed it by chance in one case of twenty.
+APART = 0.25
 #: Lines outside of a tile are listed from this membership on.
 LISTED = 0.05
 #: Remarks on a factor.
@@ -117,15 +120,15 @@ def chains_with(shares) -> np.ndarray:
     return (np.asarray(shares) >= FOUND).sum(0)
 
 
-def chains_split(shares) -> np.ndarray:
-    """Say for which factors some chains have them, and others do not; `shares` as above.
+def chains_split(shares, by: float = DIFFER) -> np.ndarray:
+    """Say for which factors the `shares`, as above, of two chains differ at least `by` this.
 
     Examples
     --------
     >>> chains_split([[1.0, 0.4], [0.5, 0.8]]).tolist()
     [True, False]
     """
-    return np.ptp(shares, axis=0) >= DIFFER
+    return np.ptp(shares, axis=0) >= by
 
 
 def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:

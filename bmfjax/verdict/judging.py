@@ -19,7 +19,7 @@ from bmfjax.infer import round_trips
 from bmfjax.kernels.sgmcmc.step_size import ENOUGH
 from bmfjax.posterior.modes import SAME
 from bmfjax.posterior.searches import SearchCounts, needed
-from bmfjax.posterior.trust import chains_split, chains_with
+from bmfjax.posterior.trust import APART, chains_split, chains_with
 from bmfjax.variational.settling import WINDOW
 from bmfjax.verdict.entries import Mixing
 from bmfjax.verdict.factors import factors_differ
@@ -494,10 +494,11 @@ def found_factors(
     """Return the share of factors that agree, their names, and how many are empty.
 
     `agreeing`, `empty` and `present` are those of `of_chains`. Empty factors explain nothing, and
-    whatever chains have there says nothing against them. So it is for one whose means agree, and
-    that fewer than two thirds of the chains have in half of their draws: the posterior leaves open
-    whether it is there. Where some chains have it and others do not, they disagree. Any other on
-    which chains agree holds where half of the `searches`, two at least, found it, too.
+    whatever chains have there says nothing against them. The same is true of a factor that fewer
+    than two thirds of the chains have in half of their draws, if all chains agree on its mean and
+    on the share of draws that have it: the posterior leaves open whether it is there. Where they
+    do not agree on both, such a factor differs. Any other on which chains agree holds where half
+    of the `searches`, two at least, found it, too.
 
     Examples
     --------
@@ -513,11 +514,11 @@ def found_factors(
         return found | {"factors_agreeing": NAN}
     if present is not None:
         found["factors_chains"] = tuple(int(n) for n in chains_with(present))
-        lacking, split = chains_with(present) < two_thirds(chains), chains_split(present)
-        few = counted & (of_most >= SAME) & lacking & ~split
+        lacking = chains_with(present) < two_thirds(chains)
+        few = counted & lacking & (agreeing >= SAME) & ~chains_split(present, APART)
         found["factors_in_few_draws"] = _numbers(few)
         counted = counted & ~few
-        agreeing, of_most = (np.where(lacking & split, 0.0, a) for a in (agreeing, of_most))
+        agreeing, of_most = (np.where(lacking, 0.0, a) for a in (agreeing, of_most))
     of_all = agreeing >= SAME
     most = ~of_all & (of_most >= SAME)
     full = agreeing[counted]
