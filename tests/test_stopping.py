@@ -169,6 +169,16 @@ def test_a_run_goes_on_while_only_factors_differ(few_looks):
     assert_same(fitted(family), unbroken(ALIKE))
 
 
+def test_a_run_goes_on_while_chains_disagree_on_whether_a_factor_is_there(few_looks):
+    """Whatever their means say; where the draws leave it open they end by themselves."""
+    family = Toy(0.0)
+    family.present = np.array([[0.9], [0.9], [0.3], [0.3]])
+    seen = fitted(family)
+    assert seen.complete and seen.warmup + seen.draws == 20 + FEW[-1]
+    family.present = np.array([[0.4], [0.4], [0.3], [0.3]])
+    assert_same(fitted(family), unbroken(ALIKE))
+
+
 def test_a_run_goes_on_until_predictions_are_as_exact_as_was_asked(few_looks):
     family = Toy(0.0)
     near = verdict.UNSEEN._replace(error=np.full(1, 0.02))

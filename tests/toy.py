@@ -72,8 +72,9 @@ class Toy(Family):
     finds_rank = ("walk",)
     #: Factors that chains use, where they may.
     used = 3
-    #: Whether chains agree about the factor whatever they draw, and whether it is empty.
-    alike, empties = True, None
+    #: Whether chains agree about the factor whatever they draw, whether it is empty, and in which
+    #: share of its draws each chain has it.
+    alike, empties, present = True, None, None
 
     def __init__(self, apart: float, second: bool = False, **more):
         self.apart, self.second, self.more = apart, second, more
@@ -110,7 +111,8 @@ class Toy(Family):
         return Ordered(seen.sites, np.ones(len(alike)) if self.alike else alike)
 
     def when_rounded(self, request, found, seen):
-        return {} if self.empties is None else {"empty": self.empties}
+        rounded = {"empty": self.empties, "present": self.present}
+        return {name: value for name, value in rounded.items() if value is not None}
 
     def result(self, request, chains, run):
         return types.SimpleNamespace(
