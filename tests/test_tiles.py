@@ -287,9 +287,22 @@ def test_a_tile_of_one_chain_says_so():
     # Chains that all come and go have it all the same, less than surely.
     moving = fit_with((A, B), [[(A, B), (A, NONE), (A, B)], [(A, B), (A, NONE), (A, NONE)]])
     table = moving.tiles(all=True)
-    assert table["chains"][2] == 1 and table["remarks"].tolist() == ["robust", ""]
+    coming = ["robust", "changes from draw to draw"]
+    assert table["chains"][2] == 1 and table["remarks"].tolist() == coming
+    assert "2 is real with probability 0.50 (its cells change from draw to draw)" in moving.doubts
     # One chain cannot show what another finds.
     assert fit_with((A, B), [[(A, B)]]).tiles(all=True)["remarks"].tolist() == ["", ""]
+
+
+def test_the_table_says_which_factors_do_not_hold():
+    """Also of one that all chains have, whose means differ, and that is kept."""
+    fit = fit_with((A, B), [[(A, B)]] * 3)
+    assert fit.tiles()["remarks"].tolist() == ["robust", "robust"]
+    fit = fit._judged(fit.verdict.changed(factors_differing=("2",)))
+    assert fit.tiles()["remarks"].tolist() == ["robust", "chains differ"]
+    assert trust.doubts(fit, fit.tiles(all=True)).endswith(
+        "Among those kept, factor 2 is real with probability 1.00, but chains differ about it."
+    )
 
 
 def test_what_others_cover_in_most_draws_is_redundant():
@@ -298,7 +311,7 @@ def test_what_others_cover_in_most_draws_is_redundant():
     table = fit.tiles(all=True)
     # The large one is neither: it shares 30 of its 90 cells with the one, 16 with the other.
     np.testing.assert_allclose(table["p_real"], [1 / 3, 1 / 3])
-    assert table["remarks"].tolist() == ["redundant", ""]
+    assert table["remarks"].tolist() == ["redundant", "changes from draw to draw"]
     assert "factor 1 is real with probability 0.33 (other factors cover it)" in fit.doubts
 
 

@@ -204,9 +204,10 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
             By `factor`, counted from 1: `p_real`, the probability that it is real; `kept`; `rows`
             and `columns`, those that rather have it, or are rather concerned, than not; `density`,
             the share of ones among their observed entries; `chains`, how many have it in at least
-            half of their draws; `remarks`: "robust", "empty", "in some chains only" or "in too few
-            draws"; `searches`, how many of the independent searches for starts found it by
-            themselves.
+            half of their draws; `remarks`: "robust", "empty", "in some chains only", "in too few
+            draws", "chains differ" (by the verdict it does not hold), or "changes from draw to
+            draw" (it is not kept, and has no other remark); `searches`, how many of the independent
+            searches for starts found it by themselves.
 
             With `members` these columns again, and `side`, "row" or "column"; `name`; `member`;
             `membership`, the probability that the row has the feature, or that it concerns the

@@ -20,15 +20,15 @@ import pandas as pd
 from bmfjax.diagnostics import select_tiles
 from bmfjax.diagnostics.trust import check_level
 from bmfjax.posterior.trust import (
+    CHANGING,
     EMPTY,
-    FEW,
     LEVEL,
     LISTED,
     ROBUST,
-    SOME,
     chains_split,
     chains_with,
     remarks,
+    remarks_of_chains,
 )
 
 #: Likeness from which on a draw has the feature, and ends of intervals of 90 %.
@@ -130,11 +130,8 @@ def feature_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
         "remarks": [
             remarks(
                 {EMPTY: empty[k]},
-                {
-                    SOME: differ[k] and chains[k] < fit._num_chains,
-                    FEW: fit._in_few_draws[k],
-                },
-                {ROBUST: robust[k]},
+                remarks_of_chains(fit, k, differ[k] and chains[k] < fit._num_chains),
+                {ROBUST: robust[k], CHANGING: not kept[k]},
             )
             for k in range(fit.rank)
         ],

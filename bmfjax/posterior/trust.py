@@ -39,7 +39,8 @@ APART = 0.25
 LISTED = 0.05
 #: Remarks on a factor.
 EMPTY, REDUNDANT, LOW, SOME = "empty", "redundant", "low support", "in some chains only"
-FEW, ROBUST = "in too few draws", "robust"
+FEW, UNLIKE, CHANGING = "in too few draws", "chains differ", "changes from draw to draw"
+ROBUST = "robust"
 OF_TILE = ("p_real", "kept", "rows", "columns", "density", "bound", "chains", "remarks")
 OF_MEMBER = ("side", "name", "member", "membership", "lower", "upper")
 #: The first line of a file of members.
@@ -156,15 +157,20 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
                 {
                     REDUNDANT: trust.redundant[k],
                     LOW: trust.bound[k] > level,
-                    SOME: differ[k] and chains[k] < fit._num_chains,
-                    FEW: fit._in_few_draws[k],
+                    **remarks_of_chains(fit, k, differ[k] and chains[k] < fit._num_chains),
                 },
-                {ROBUST: robust[k]},
+                {ROBUST: robust[k], CHANGING: not kept[k]},
             )
             for k in range(fit.rank)
         ],
     }
     return pd.DataFrame(table).set_index("factor")
+
+
+def remarks_of_chains(fit, k: int, in_some: bool) -> dict:
+    """Return the remarks on what chains say of a factor, and whether each is to be made."""
+    unlike = fit._is_named(fit.figures.factors_differing)[k]
+    return {SOME: in_some, FEW: fit._in_few_draws[k], UNLIKE: unlike and not in_some}
 
 
 def remarks(*groups) -> str:
@@ -227,9 +233,11 @@ def in_words(line, num_chains: int) -> str:
         said.append(f"{line['chains']} of {num_chains} chains have it in most draws")
     if FEW in remarks:
         said.append("too few draws have it")
+    if UNLIKE in remarks:
+        said.append("chains differ about it")
     if LOW in remarks:
         said.append("noise alone may hold a tile as dense")
-    if not said and not line["kept"]:
+    if CHANGING in remarks:
         said.append("its cells change from draw to draw")
     return ", ".join(said)
 
@@ -240,7 +248,7 @@ def doubts(fit, table: pd.DataFrame) -> str:
     Empty where all are kept and nothing speaks against them.
     """
     kept, empty = table["kept"], table["remarks"] == EMPTY
-    doubted = kept & table["remarks"].str.contains(f"{REDUNDANT}|{LOW}|{SOME}")
+    doubted = kept & table["remarks"].str.contains(f"{REDUNDANT}|{LOW}|{SOME}|{UNLIKE}")
     if kept.all() and not doubted.any():
         return ""
     others = _real(fit, table[~kept & ~empty], " ({})")

@@ -508,7 +508,11 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     @property
     def _in_few_draws(self) -> np.ndarray:
         """Which factors the verdict says to be in too few draws, (rank,) bool."""
-        return np.isin(self._factor_titles, self.figures.factors_in_few_draws or ())
+        return self._is_named(self.figures.factors_in_few_draws)
+
+    def _is_named(self, names) -> np.ndarray:
+        """Which factors have these names in the verdict, (rank,) bool."""
+        return np.isin(self._factor_titles, names or ())
 
     def summary(self) -> pd.DataFrame:
         """Return one row a factor, known ones first, then the largest; figures in ``.attrs``.

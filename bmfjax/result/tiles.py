@@ -119,8 +119,9 @@ class TilesMixin(RoundedMixin):
             least 1 - `fdr`, found by all chains and without other remarks), "empty", "redundant"
             (other factors cover it), "low support" (`bound` is above `fdr`), "in some chains
             only" (not in all, and the shares of two chains differ by at least one half), "in too
-            few draws" (the verdict says so: `chains` is less than two thirds of them). No lines
-            where no tile is kept.
+            few draws" (the verdict says so: `chains` is less than two thirds of them), "chains
+            differ" (by the verdict it does not hold), "changes from draw to draw" (it is not
+            kept, and has no other remark). No lines where no tile is kept.
 
             Printed, it has all columns.
 
