@@ -254,12 +254,12 @@ def _notes(figures, windows) -> tuple[str, ...]:
         began = "the chains shared the factors they had found before they started"
         if figures.starts == 1:
             began = "all chains began where one search ended"
-        notes.append(f"{began}, so that R-hat does not show modes which they left")
+        notes.append(f"{began}, so that R-hat does not show other modes")
     if not figures.starts and (figures.found_by or figures.num_chains) < figures.num_chains:
         notes.append(
             "chains that disagreed jumped to what others had found, and by themselves "
             f"{figures.found_by} of {figures.num_chains} were as high as the best, so that R-hat "
-            "does not show modes which they left"
+            "does not show other modes"
         )
     if figures.given_start:
         notes.append(_given("chains", "R-hat does not show other modes"))
