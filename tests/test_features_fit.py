@@ -30,9 +30,9 @@ from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.feature_start import Search
 from bmfjax.kernels.base import State
 from bmfjax.kernels.tempering import AnnealedState
-from bmfjax.posterior.features import HEADER, features_of
+from bmfjax.posterior.features import FEWEST, HEADER, features_of
 from bmfjax.report import checks, page
-from bmfjax.report.features import is_told
+from bmfjax.report.features import feature_card, is_told
 from bmfjax.verdict import Verdict
 from tests.said import has_its_summary
 from tests.test_cells import fit_of
@@ -182,6 +182,24 @@ def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
     unknown = sum(not is_told(fitted, p, 0) for p in fitted.found.concerned[rather, 0])
     said = re.search(r"rows; concerns (\d+) columns?(?:, and (\d+) on which)?", text)
     assert [int(n or 0) for n in said.groups()] == [rather.sum() - unknown, unknown]
+
+
+def test_a_feature_of_few_draws_has_no_intervals_and_no_members_in_its_card(fitted):
+    again, line = dataclasses.replace(fitted), fitted.summary().loc[1]
+    line = pd.concat([line, fitted.tiles(all=True).loc[1]])
+    line = line[~line.index.duplicated()]
+    there = fitted.found.there.copy()
+    assert there[0].size > 2 * FEWEST
+    for number in (FEWEST, FEWEST - 1):
+        there[..., 0].flat = np.arange(there[..., 0].size) < number
+        again.__dict__["found"] = fitted.found._replace(there=there)
+        table = again.tiles(members=True).query("factor == 1 and side == 'column' and member")
+        few = number < FEWEST
+        assert (table[["odds_ratio", "lower", "upper"]].isna() == few).all(axis=None)
+        card = feature_card(again, line, 0)
+        assert few == (not card.first) == (not card.names)
+        said = f"in {number} of {there[..., 0].size} draws: too few to tell its rows and columns"
+        assert (card.size == said) == few
 
 
 def test_new_rows_have_the_memberships_of_enumeration(planted, fitted):
@@ -404,6 +422,7 @@ def test_a_feature_that_another_takes_the_place_of_is_not_there():
     # Of the draws that have it.
     assert found.concerned[5, 0] == pytest.approx(31 / 35)
     assert set(np.unique(found.members)) == {0.0, 1.0}
+    assert not found.too_few.any()
 
 
 @pytest.mark.long

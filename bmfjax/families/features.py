@@ -213,8 +213,10 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
             `membership`, the probability that the row has the feature, or that it concerns the
             column, given that it is real; and of columns the `odds_ratio` of a one in rows with the
             feature, with `lower` and `upper` ends of an interval of 90 %, given that it is
-            concerned. Columns with the largest effects come first. Where some features are known,
-            the last column, `anchor`, is their name, "" for others.
+            concerned. These are NaN for a feature that fewer than 20 draws have (where there
+            are fewer than twice as many in all, fewer than half of them). Columns with the largest
+            effects come first. Where some features are known, the last column, `anchor`, is their
+            name, "" for others.
 
         Raises
         ------

@@ -33,6 +33,9 @@ from bmfjax.posterior.trust import (
 
 #: Likeness from which on a draw has the feature, and ends of intervals of 90 %.
 ALIKE, ENDS = 0.5, (0.05, 0.95)
+#: Draws with a feature from which on its members and intervals are told; of fewer draws in all than
+#: twice as many, half of them.
+FEWEST = 20
 OF_FEATURE = ("p_real", "kept", "rows", "columns", "density", "chains", "remarks")
 OF_MEMBER = ("side", "name", "member", "membership", "odds_ratio", "lower", "upper")
 #: The first line of a file of members.
@@ -60,6 +63,11 @@ class Features(NamedTuple):
     members: np.ndarray
     concerned: np.ndarray
     log_odds: np.ndarray
+
+    @property
+    def too_few(self) -> np.ndarray:
+        """Features that too few draws have to tell their members, (rank,) bool."""
+        return self.there.sum((0, 1)) < min(FEWEST, self.there[..., 0].size / 2)
 
 
 def features_of(usage, basis) -> Features:
@@ -150,7 +158,7 @@ def member_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
         columns = columns[found.concerned[columns, k] >= LISTED]
         of_columns = _lines("column", fit.data.column_names, columns, found.concerned[:, k])
         for name, values in zip(("odds_ratio", "lower", "upper"), found.log_odds, strict=True):
-            of_columns[name] = np.exp(values[columns, k])
+            of_columns[name] = np.nan if found.too_few[k] else np.exp(values[columns, k])
         some = [part for part in (of_rows, of_columns) if len(part)]
         # A feature without members has a line all the same.
         some = some or [_lines(None, [None], np.array([0]), np.zeros(1)).assign(membership=np.nan)]

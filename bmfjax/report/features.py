@@ -99,10 +99,18 @@ def feature_card(fit, line, k: int) -> Card:
     bars = [_bar(fit, found, j, k) for j in order]
     first = len(bars) if len(bars) <= FIRST_COLUMNS + 2 else FIRST_COLUMNS
     left_out = fit.data.num_columns - len(bars)
-    return Card(
-        f"{int(line['rows']):,} rows; concerns {_columns_concerned(fit, k)}",
+    size = f"{int(line['rows']):,} rows; concerns {_columns_concerned(fit, k)}"
+    figures = (
         f"Agreement of the chains: {'–' if np.isnan(a := line['agreement']) else f'{a:.2f}'}."
-        + found_by(fit, line),
+        + found_by(fit, line)
+    )
+    if found.too_few[k]:
+        there = found.there[..., k]
+        size = f"in {there.sum():,} of {there.size:,} draws: too few to tell its rows and columns"
+        return Card(size, figures, [], [], [], "", [], *trust_of_line(line, fit._num_chains))
+    return Card(
+        size,
+        figures,
         [
             Bar(name, float(share[k]), f"{100 * share[k]:.0f} %", colour=colours[name])
             for name, share in label_shares(fit).items()
