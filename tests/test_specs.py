@@ -141,8 +141,8 @@ def test_a_name_is_the_value_with_its_defaults():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ask(TILES), "number of factors is not given; give it, as fit"),
-        (lambda: ask(TILES, bmfjax.OrMachine()), "number of factors is not given"),
+        (lambda: ask(TILES), "such as rank=4, or let the fit find it: rank='auto'$"),
+        (lambda: ask(TILES, bmfjax.Hamming()), "factors is not given; give it, such as rank=4$"),
         (lambda: ask(TILES, bmfjax.OrMachine(2), model="relaxed"), "give one of them"),
         (lambda: ask(TILES, 3, model=bmfjax.OrMachine(2)), "rank is 3, and the model is OrMachine"),
         (lambda: ask(TILES, 2, model=bmfjax.OrMachine), "model is the class OrMachine; call it"),
@@ -266,6 +266,7 @@ def test_arguments_of_the_numpyro_models_are_the_fields_with_their_defaults():
         (lambda: bmfjax.fit(TILES, 2, priors={}), "any more; parameters are arguments of the mo"),
         (lambda: bmfjax.fit(TILES, 2, sampler_options={}), "options are arguments of the sampler"),
         (lambda: bmfjax.fit(TILES, 2, walls=[2]), r"walls is no .* fit; give bmfjax.Gibbs\(walls="),
+        (lambda: bmfjax.fit(TILES, 2, max_times=9), "of fit; did you mean max_time[?]"),
         (lambda: bmfjax.compare_ranks(TILES, "1:2", num_rates=1), r"bmfjax.OrMachine\(num_rates"),
         (lambda: BooleanMF(2, priors={}), "priors is no argument of BooleanMF any more"),
         (lambda: bmfjax.OrMachine(2, usage_prior=0.5), "no 'usage_prior'; it has rank,"),

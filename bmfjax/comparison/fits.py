@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +16,16 @@ from bmfjax.data.names import in_words
 from bmfjax.posterior.modes import SAME, Solutions, tile_cosines, turned
 from bmfjax.posterior.scores import MAX_SCORED, observed_sample, scored_together
 from bmfjax.result import Fit
+from bmfjax.specs import with_fields_refused
 
 #: Standard errors that a difference must exceed to be seen.
 TELLING = 2.0
 #: Share of doubtful scores from which on the sentence speaks of them.
 MANY_DOUBTFUL = 0.05
+IN_A_LIST = (
+    "compare takes two or more fits; give a list, such as compare([fit1, fit2]) (on the command "
+    "line: bmfjax compare DIR DIR)"
+)
 #: How the numbers of the table are printed.
 DIGITS = {
     "log_score": ".1f",
@@ -43,8 +49,9 @@ class Comparison:
         all observed entries, each left out in turn; `difference` to the best fit, and its
         standard error `se`; `doubtful`: the share of entries whose score the draws say too
         little of; `log_evidence` and `log_evidence_error` where a fit has them; `partners`: factors
-        that have one in the first fit, NA for that itself; `rhat`; `status` of the verdict, in a
-        word, and `verdict`, its text.
+        that have one in the first fit, NA for that itself; `rhat`: the largest of the log joint
+        density, of scalars and of 99 % of the entries, whether or not the verdict asks it of them;
+        `status` of the verdict, in a word, and `verdict`, its text.
     factors : pandas.DataFrame
         One row a factor of the first fit and other fit: `fit`, `factor`, `other`, `partner`, the
         factor of the other fit, and `similarity`, the cosine of their tiles. Factors are matched
@@ -86,6 +93,20 @@ class Comparison:
         return [*pairs, *verdicts, self.sentence]
 
 
+def _of_a_list(function):
+    """Return `compare` that says of fits one after the other how to give them."""
+
+    @functools.wraps(function)
+    def checked(*fits, **given):
+        if len(fits) > 1:
+            raise InputError(IN_A_LIST)
+        return function(*fits, **given)
+
+    return checked
+
+
+@with_fields_refused
+@_of_a_list
 def compare(
     fits: Sequence[Fit],
     *,
@@ -161,9 +182,7 @@ def compare(
 def _check(fits, names) -> None:
     """Refuse what is no two fits of the same data and kind, or has no names of its own."""
     if len(fits) < 2 or not all(isinstance(fit, Fit) for fit in fits):
-        raise InputError(
-            "compare takes two or more fits; give a list, such as [fit1, fit2] (DIR DIR)"
-        )
+        raise InputError(IN_A_LIST)
     if len(names) != len(fits) or len(set(names)) != len(names):
         raise InputError(f"names are {names} for {len(fits)} fits; give a different one for each")
     first = fits[0]

@@ -74,8 +74,8 @@ class RankComparison:
 
         `code_length`: bits that the data take, described by the rounded factors.
 
-        `shared`: factors that all chains found; `rhat`; `verdict` in a word; `seconds` of all
-        fits of the rank.
+        `shared`: factors that all chains found; `rhat`, as in `Comparison`; `verdict` in a word;
+        `seconds` of all fits of the rank.
     recommended : int
         The rank to take.
     reason : str

@@ -186,10 +186,8 @@ def asked_model(rank: Any, model: Any, max_rank: Any = None) -> Model:
         if value is not None and own is not None and value != own:
             raise InputError(f"{name} is {value!r}, and the model is {model}; give one of them")
     if rank is None and model.rank is None:
-        raise InputError(
-            f"the number of factors is not given; give it, as fit(data, 4) or {model.name!r} "
-            f"as {type(model).__name__}(4)"
-        )
+        found = ", or let the fit find it: rank='auto'" * bool(FAMILIES[model.name].finds_rank)
+        raise InputError(f"the number of factors is not given; give it, such as rank=4{found}")
     return dataclasses.replace(model, **{n: v for n, v in given.items() if v is not None})
 
 

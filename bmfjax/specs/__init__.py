@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from collections.abc import Callable
@@ -112,6 +113,8 @@ def with_fields_refused(function: Callable) -> Callable:
                 raise InputError(f"{name} is no argument of {what}; give {made}")
             if name in _REPLACED:
                 raise InputError(f"{name} is no argument of {what} any more; {_REPLACED[name]}")
+            if close := difflib.get_close_matches(name, known, n=1):
+                raise InputError(f"{name} is no argument of {what}; did you mean {close[0]}?")
         return function(*args, **given)
 
     return checked
