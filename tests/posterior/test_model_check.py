@@ -187,6 +187,20 @@ def test_numbers_are_compared_with_effects_of_rows_and_columns():
     of_effects = rest.var() / (1 - 1 / 70 - 1 / 30 + 1 / 2100) ** 2
     assert found.explained == pytest.approx(1 - 0.25 / of_effects, abs=0.01)
     assert np.isnan(found.calibration_error) and found.is_calibrated and not found.misfits
+    assert found.doubtful == 0.0 and "doubtful" not in str(found)
+
+    class Restless(Normal):
+        """Entries of some rows have densities with heavy tails over the draws."""
+
+        def _log_density(self, i, j, values):
+            tails = 5 * np.random.default_rng(0).standard_cauchy((60, len(i)))
+            return super()._log_density(i, j, values) - np.abs(tails) * (i < 21)
+
+    restless = model_check(Restless(RealMatrix(values), product))
+    assert restless.doubtful == pytest.approx(21 / 70, abs=0.03)
+    share = f"{restless.doubtful:.0%} of the scores of entries left out are doubtful (Pareto k"
+    assert share in str(restless) and "check=0.1" in str(restless)
+    assert "doubtful" not in str(dataclasses.replace(restless, doubtful=0.1))
 
 
 # ---- by chance ---------------------------------------------------------------------------------
@@ -230,7 +244,9 @@ def test_a_slight_error_is_no_reason_against_a_model_however_sure():
         found = left_out(Bernoulli(data, shifted), max_entries=24_000)
         assert found.is_calibrated is calibrated
     found = dataclasses.replace(found, calibration_error=0.009, error_by_chance=0.001)
-    assert found.is_calibrated
+    assert found.is_calibrated and found.calibration_text == "nearly calibrated"
+    true = dataclasses.replace(found, calibration_error=0.009, error_by_chance=0.009)
+    assert true.calibration_text == "calibrated"
 
 
 def test_the_worst_sum_is_named_and_its_probability_is_a_rank():
