@@ -101,7 +101,8 @@ def test_a_fit_on_a_mesh_of_one_has_the_draws_of_a_fit_without():
     fits = [bmfjax.fit(small_fits.ones(), 2, mesh=m, **options) for m in (None, mesh_of())]
     for name in fits[0].trace:
         np.testing.assert_array_equal(*(fit.trace[name] for fit in fits))
-    assert fits[0].settings == fits[1].settings
+    calls = [fit.settings.pop("call").replace(" mesh=...,", "") for fit in fits]
+    assert calls[0] == calls[1] and fits[0].settings == fits[1].settings
     np.testing.assert_array_equal(*(fit.usage_draws.words for fit in fits))
 
 
