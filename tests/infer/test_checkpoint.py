@@ -3,9 +3,6 @@
 import functools
 import os
 import shutil
-import signal
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -117,13 +114,6 @@ def test_a_resumed_run_is_the_unbroken_one(folder):
         assert_same(continued, unbroken())
 
 
-def test_a_finished_run_is_read_back(tmp_path):
-    written(tmp_path, 34)
-    run, _ = resumed(tmp_path)
-    assert run.steps_done == run.num_steps and run.advance() == 0
-    assert_same(run, unbroken())
-
-
 def test_contents_are_those_of_the_newest_state_that_is_whole(folder):
     store = Checkpoint(folder, IDENTITY)
     found = store.contents()
@@ -185,31 +175,6 @@ def test_a_part_that_no_state_counts_is_ignored_and_overwritten(folder):
     assert not list(folder.glob(".unfinished*")) and (folder / "notes.tmp").exists()
     again, _ = resumed(folder)
     assert_same(again, unbroken())
-
-
-def killed_in_the_middle(folder):
-    """For a child process: die after the third part is in place and before its state is."""
-    calls, replace = [], os.replace
-
-    def die_at_the_third_state(source, target):
-        calls.append(target)
-        if len(calls) == 7:
-            os.kill(os.getpid(), signal.SIGKILL)
-        replace(source, target)
-
-    os.replace = die_at_the_third_state
-    written(folder, 7, 9, 5)
-
-
-def test_a_killed_run_goes_on_with_the_same_draws(tmp_path):
-    child = "import runpy, sys; runpy.run_path(sys.argv[1])['killed_in_the_middle'](sys.argv[2])"
-    died = subprocess.run([sys.executable, "-c", child, __file__, tmp_path], timeout=600)
-    assert died.returncode == -signal.SIGKILL
-    assert (tmp_path / "part-00002.npz").exists()
-    run, _ = resumed(tmp_path)
-    assert run.steps_done == 16
-    run.finish()
-    assert_same(run, unbroken())
 
 
 def test_a_run_begun_anew_harms_the_earlier_one_only_by_its_own_state(folder, monkeypatch):
@@ -376,13 +341,6 @@ def test_damage_to_both_is_refused(folder, names, damage):
         resumed(folder)
 
 
-def test_damage_to_the_only_one_is_refused(tmp_path):
-    written(tmp_path, 7)
-    damaged(tmp_path / "state.npz", "flipped")
-    with pytest.raises(InputError, match=rf"cannot be resumed: state.npz {LOST}"):
-        resumed(tmp_path)
-
-
 def test_a_run_of_another_shape_is_refused(folder):
     with pytest.raises(InputError, match=LOST):
         Checkpoint(folder, IDENTITY).read(lambda earlier: new(num_chains=3))
@@ -429,8 +387,3 @@ def test_files_of_another_layout_are_named(folder, monkeypatch):
     monkeypatch.setattr(checkpoint, "FORMAT", 3)
     with pytest.raises(InputError, match="checkpoint_format is 2 there and 3 here"):
         resumed(folder)
-
-
-def test_a_setting_that_is_gone_is_named(folder):
-    with pytest.raises(InputError, match=r"rank is 3 there and None here"):
-        Checkpoint(folder, {"seed": 0, "data": "abc"}).read(lambda earlier: new())

@@ -11,12 +11,11 @@ import numpyro.distributions as dist
 import pytest
 import scipy.sparse as sp
 from jax import lax, random
-from numpyro.infer import MCMC, NUTS
+from numpyro.infer import MCMC
 from numpyro.infer.util import log_density
 
 import bmfjax
 from bmfjax.data import InputError
-from bmfjax.diagnostics import ess_bulk, mcse_mean
 from bmfjax.infer import TruncatedGibbs
 from bmfjax.infer.mcmc.truncated import relaxed_data
 from bmfjax.kernels.relaxed.data import MatrixData, SparseMatrixData, cross_product
@@ -55,44 +54,6 @@ def finished():
     )
     mcmc.run(random.key(1), VALUES, init_params=START, extra_fields=("i", "residual"))
     return mcmc
-
-
-@functools.cache
-def nuts_draws():
-    """(chain, draw, ...) of the sites in their own space, without MCMC: it compiles for longer."""
-    kernel = NUTS(MODEL, max_tree_depth=5)
-
-    def run(key):
-        def step(state, _):
-            state = kernel.sample(state, (VALUES,), {})
-            return state, kernel.postprocess_fn((VALUES,), {})(state.z)
-
-        state = kernel.init(key, 300, None, (VALUES,), {})
-        return lax.scan(step, state, None, length=300 + 500)[1]
-
-    draws = fast_jit(jax.vmap(run))(random.split(random.key(2), 6))
-    return {n: np.asarray(x[:, 300:], float) for n, x in draws.items()}
-
-
-def reconstruction(draws):
-    """(chain, draw, entry) of the product of the factors."""
-    usage, basis = (np.asarray(draws[n], float) for n in ("usage", "basis"))
-    fit = np.einsum("cdik,cdjk->cdij", usage, basis)
-    return fit.reshape(*fit.shape[:2], -1)
-
-
-@pytest.mark.long
-def test_the_draws_agree_with_those_of_nuts():
-    ours = reconstruction(finished().get_samples(group_by_chain=True))
-    theirs = reconstruction(nuts_draws())
-    assert ess_bulk(ours).min() > 400
-    assert ess_bulk(theirs).min() > 300
-    centre = theirs.mean((0, 1))
-    for moment in (lambda x: x, lambda x: (x - centre) ** 2):
-        a, b = moment(ours), moment(theirs)
-        error = np.hypot(mcse_mean(a), mcse_mean(b))
-        scores = (a.mean((0, 1)) - b.mean((0, 1))) / error
-        assert np.abs(scores).max() < 4  # of 48, which depend on each other
 
 
 def test_draws_come_with_their_statistics():

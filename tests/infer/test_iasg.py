@@ -16,7 +16,6 @@ import pytest
 from jax import random
 from numpyro.infer import MCMC, NUTS
 
-from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import IASG, SGLD, ChainRun
 from bmfjax.models import relaxed_bmf
 
@@ -217,38 +216,6 @@ def test_chains_on_several_devices(tmp_path):
 # ---- what the draws are --------------------------------------------------------------------------
 
 
-def test_default_settings_draw_a_gaussian_posterior():
-    """Variance of the window averages is the posterior's, known here."""
-    n, dims = 96, 6
-    y = np.random.default_rng(0).normal(size=(n, dims))
-    y = (y - y.mean(0)) / y.std(0)
-
-    def means(y):
-        mu = numpyro.sample("mu", dist.ImproperUniform(dist.constraints.real, (), (dims,)))
-        with numpyro.plate("cases", n) as i:
-            numpyro.sample("y", dist.Normal(mu, 1.0).to_event(1), obs=y[i])
-
-    bound = IASG(means, ((("mu",), {"cases": None}),), num_approach=0).bind(jnp.asarray(y, "f4"))
-    assert bound.window == 8
-    run = ChainRun(
-        bound.algorithm,
-        random.key(1),
-        bound.data,
-        num_chains=16,
-        num_warmup=50,
-        num_samples=400,
-        position={"mu": jnp.zeros((16, dims))},
-        draws={"mu": 1},
-    )
-    run.finish()
-    draws = run.draws()["mu"]
-    ess = ess_bulk(draws)
-    assert ess.min() > 1000
-    # All coordinates have the same variance: their deviations together.
-    assert draws.var() * n == pytest.approx(1.0, abs=4 * np.sqrt(2 / ess.sum()))
-    assert np.abs(draws.mean((0, 1))).max() * np.sqrt(n) < 4 / np.sqrt(ess.min())
-
-
 @functools.cache
 def regression_data():
     r = np.random.default_rng(0)
@@ -298,27 +265,3 @@ def test_a_regression_agrees_with_nuts_from_any_start():
         assert (np.abs(found.mean((0, 1)) - exact.mean(0)) < 0.2 * sd).all(), name
         ratio = found.std((0, 1)) / sd
         assert ((ratio > 0.85) & (ratio < 1.15)).all(), (name, ratio)
-
-
-def test_reported_variance_is_that_of_the_gradient():
-    """Over repeated minibatches at one place; the mean of the report is S - 1 in S of it."""
-    kernel = IASG(
-        model,
-        BLOCKS,
-        preconditioner=None,
-        step_size=1e-9,
-        window=400,
-        report_variance=True,
-    )
-    bound = kernel.bind(Y)
-    start = bound.unconstrain({"mu": jnp.asarray(1.5), "sigma": jnp.asarray(0.7)})
-    state = bound.algorithm.init(random.key(0), start, bound.data)
-    _, info = jax.jit(bound.algorithm.step)(random.key(1), state, bound.data)
-    # d/dmu of N times one case's log likelihood: N (y - mu) / sigma^2.
-    each = N * (np.asarray(Y) - 1.5) / 0.7**2
-    assert float(info.gradient_variance["mu"]) == pytest.approx(each.var() / 8 * (7 / 8), rel=0.1)
-    # d/d log sigma: N ((y - mu)^2 / sigma^2 - 1).
-    each = N * (np.asarray(Y) - 1.5) ** 2 / 0.7**2
-    assert float(info.gradient_variance["sigma"]) == pytest.approx(
-        each.var() / 8 * (7 / 8), rel=0.1
-    )

@@ -59,13 +59,6 @@ def test_the_potential_energy_is_that_of_the_model(mcmc):
     np.testing.assert_allclose(-np.asarray(energy)[some], log_joint, rtol=1e-4)
 
 
-def test_blocks_are_found(mcmc):
-    usage = np.asarray(mcmc.get_samples()["usage"]).astype(int)
-    basis = np.asarray(mcmc.get_samples()["basis"]).astype(int)
-    product = (np.einsum("dik,djk->dij", usage, basis) > 0).mean(0)
-    np.testing.assert_array_equal(product > 0.5, np.kron(np.eye(2), np.ones((6, 5))))
-
-
 def test_a_start_of_bits_gets_densities_and_rates_that_fit_it():
     model = functools.partial(bmfjax.models.ormachine, rank=2, num_rates=1)
     kernel = OrMachineGibbs(model)

@@ -18,7 +18,6 @@ from bmfjax.data import InputError
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import IASG, SGHMC, SGLD, AuxiliaryGibbs, ChainRun, TruncatedGibbs
 from bmfjax.kernels.sgmcmc import dynamics, sandwich
-from bmfjax.kernels.sgmcmc.step_size import matched_step_size
 
 N = 120
 _R = np.random.default_rng(0)
@@ -295,24 +294,6 @@ def test_reflected_sites_run_under_mcmc(kernel, bounded):
     assert drawn.std() == pytest.approx(exact.std(), rel=0.12)
 
 
-def test_averages_of_reflected_newton_steps_do_not_follow_a_density_at_its_bound():
-    """What `IASG` refuses: one coordinate with unit variance, its mode one below the bound."""
-    fraction, r = 1 / 13, np.random.default_rng(0)
-    step = float(matched_step_size(8, fraction, replace=True))
-    exact = scipy.stats.truncnorm(1.0, np.inf, loc=-1.0)
-    biases = []
-    for back in (np.abs, lambda x: np.maximum(x, 0.0)):
-        x, averages = np.full(1000, exact.mean()), []
-        for _ in range(100):
-            iterates = []
-            for _ in range(8):
-                x = back(x - step * (x + 1.0 + r.normal(size=1000) / np.sqrt(fraction)))
-                iterates.append(x)
-            averages.append(np.mean(iterates, 0))
-        biases.append((np.mean(averages[20:]) - exact.mean()) / exact.std())
-    np.testing.assert_allclose(biases, [0.81, -0.16], atol=0.03)
-
-
 def test_iasg_moves_in_the_logit_where_it_is_told():
     model = functools.partial(on_bounds, dist.Uniform(0.0, 1.0))
     kernel = IASG(model, ((("m",), {"rows": 5}),), boundary="logit", num_approach=0)
@@ -323,32 +304,6 @@ def test_iasg_moves_in_the_logit_where_it_is_told():
 
 
 # ---- under NumPyro's MCMC ------------------------------------------------------------------------
-
-
-def small(number=6, kernel=None, keys=None, **options):
-    kernel = kernel or SGHMC(linear, ONE, num_steps=3, num_approach=5)
-    mcmc = MCMC(kernel, num_warmup=2, num_samples=number, progress_bar=False, **options)
-    # NumPy's arrays, as users have them.
-    arrays = np.asarray(X), np.asarray(Y)
-    mcmc.run(random.key(0) if keys is None else keys, *arrays, extra_fields=("i",))
-    return mcmc
-
-
-@pytest.mark.long
-def test_chains_and_halves_of_a_run_make_the_same_draws():
-    whole = small().get_samples()
-    keys = jnp.stack([random.key(0), random.key(1)])
-    for method in ("sequential", "vectorized"):
-        both = small(keys=keys, num_chains=2, chain_method=method).get_samples(True)
-        np.testing.assert_allclose(both["a"][0], whole["a"], rtol=1e-3)
-        assert not np.allclose(both["a"][0], both["a"][1])
-    half = small(3)
-    first = half.get_samples()
-    half.post_warmup_state = half.last_state
-    half.run(half.last_state.rng_key, np.asarray(X), np.asarray(Y))
-    for name, values in half.get_samples().items():
-        np.testing.assert_array_equal(jnp.concatenate([first[name], values]), whole[name])
-    assert {"noise_share", "clamped", "potential_energy"} <= set(half.get_extra_fields())
 
 
 @pytest.mark.skipif(not hasattr(numpyro.infer, "Gibbs"), reason="an older NumPyro")
