@@ -392,16 +392,6 @@ def test_auxiliary_gibbs_of_all_cases_is_exact():
         assert np.abs(scores).max() < 4.5 and np.sqrt((scores**2).mean()) < 1.5
 
 
-@pytest.mark.long
-def test_auxiliary_gibbs_from_minibatches_comes_close():
-    options = {"batch_size": 6, "step_size": 0.7, "num_steps": 3, "num_anchor": 60}
-    exact, found = relaxed_draws(TruncatedGibbs), relaxed_draws(AuxiliaryGibbs, **options)
-    assert ess_bulk(found).min() > 300
-    error = (found.mean((0, 1)) - exact.mean((0, 1))) / exact.std((0, 1))
-    ratio = found.std((0, 1)) / exact.std((0, 1))
-    assert np.sqrt((error**2).mean()) < 0.06 and np.sqrt(((ratio - 1.0) ** 2).mean()) < 0.06
-
-
 def test_sgld_of_the_relaxed_model_takes_the_steps_of_its_own_kernel():
     model, values, start = relaxed()
     bound = SGLD(model, batch_size={"rows": 6, "columns": 10}, boundary="logit").bind(values)

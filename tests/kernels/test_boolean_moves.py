@@ -11,7 +11,6 @@ from typing import NamedTuple
 from unittest import mock
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
@@ -19,13 +18,8 @@ from jax import lax, random
 from scipy.special import betaln
 
 from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.diagnostics import ess_bulk, mcse_mean
-from bmfjax.kernels.base import State
-from bmfjax.kernels.boolean import gibbs as boolean_gibbs
-from bmfjax.kernels.boolean.bits import gibbs
 from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
-from bmfjax.kernels.boolean.gibbs import log_likelihood, ormachine
 from bmfjax.kernels.boolean.moves import birth as births
 from bmfjax.kernels.boolean.moves import collapsed_line as collapsed_lines
 from bmfjax.kernels.boolean.moves import proposals as factor_proposals
@@ -33,7 +27,6 @@ from bmfjax.kernels.boolean.moves import rebirth as rebirths
 from bmfjax.kernels.boolean.moves import split_merge as split_merges
 from bmfjax.kernels.boolean.moves import summed_group as groups
 from bmfjax.kernels.boolean.words import packed_data
-from bmfjax.kernels.tempering import parallel_tempering
 from tests.kernels.exactness import fast_jit
 from tests.kernels.test_precision import products_of
 
@@ -230,20 +223,6 @@ def test_the_products_of_a_move_are_full(move):
     assert products_of(f, random.key(0), position, case.data(), np.float32(1.0)) == []
 
 
-def optional(f, wanted, unchanged):
-    """`f`, or only `unchanged` of its arguments where the traced number `wanted` is false."""
-
-    def either(*arguments):
-        shapes = jax.eval_shape(f, *arguments)
-        return lax.cond(wanted, f, lambda *a: unchanged(shapes, *a), *arguments)
-
-    return either
-
-
-def unmoved(shapes, key, position, data, power):
-    return position, jnp.zeros((), shapes[1].dtype)
-
-
 @functools.cache
 def program(name, move):
     """``run(key, position, draw, keep, power) -> (position, probability)`` of one chain.
@@ -388,78 +367,6 @@ def test_the_densities_follow_their_factors(move):
 
 
 # ---- chains ------------------------------------------------------------------------------------
-
-
-def chain_scores(name, states):
-    """Z-scores of the functionals of (chain, draw) states, and the smallest effective size."""
-    f = functionals(name)
-    draws, mean = f[:, states], f @ np.exp(posterior(name))
-    scores = [(d.mean() - m) / mcse_mean(d) for d, m in zip(draws, mean, strict=True)]
-    return np.array(scores), min(ess_bulk(d) for d in draws)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["learned", "presence"])
-def test_chains_with_all_moves_have_the_posterior(monkeypatch, name):
-    """Steps put together of the programs that the moves had above."""
-    case, data = new_case(name), new_case(name).data()
-
-    def part(move):
-        run = program(name, move)
-        return lambda key, position, *_: run(key, position, True, RIGHT, case.power)
-
-    right = boolean_gibbs.sweep
-    sweep = fast_jit(lambda k, position: right(k, case.density, position, data, case.power, gibbs))
-    monkeypatch.setattr(boolean_gibbs, "sweep", lambda k, _, position, *others: sweep(k, position))
-    monkeypatch.setattr(boolean_gibbs, "_info", lambda *_: None)
-    moves = [(move, part(move)) for move in ("birth", "split and merge")]
-    algorithm = ormachine(case.density, update=gibbs, moves=moves)
-    step = jax.vmap(lambda key, state: algorithm.step(key, state, data, case.power)[0])
-    state, states = State(position_of(case, np.zeros(CHAINS, int))), []  # no bit is fixed
-    for key in random.split(random.key(8), (80, CHAINS)):
-        state = step(key, state)
-        states.append(state_of(state.position))
-    scores, size = chain_scores(name, np.stack(states, 1)[:, 40:])
-    assert size > 1500
-    assert np.abs(scores).max() < 4.0
-
-
-@pytest.mark.long
-def test_tempered_chains_have_the_posterior():
-    case, num_chains = new_case("learned"), 64
-    algorithm = parallel_tempering(
-        ormachine(case.density, update=gibbs), log_likelihood(case.density), (1.0, 0.6, 0.2)
-    )
-    data = case.data()
-
-    def one(key, position):
-        state = algorithm.init(key, position, data)
-
-        def step(state, key):
-            state, info = algorithm.step(key, state, data, case.power)
-            seen = algorithm.observe(state, info)
-            return state, {s: seen[s] for s in ("usage", "basis")}
-
-        return lax.scan(step, state, random.split(key, 150))[1]
-
-    starts = position_of(case, np.zeros(num_chains, int))
-    drawn = fast_jit(jax.vmap(one))(random.split(random.key(8), num_chains), starts)
-    scores, size = chain_scores("learned", state_of(drawn)[:, 50:])
-    assert size > 1000
-    assert np.abs(scores).max() < 4.0
-
-
-def test_the_log_likelihood_of_a_state():
-    case = new_case("fixed")
-    state = 0b0110_1001_1100_0011
-    position = jax.tree.map(lambda a: a[0], position_of(case, [state]))
-    usage, basis = (b[state] for b in bits_of_states())
-    product = usage.T @ basis > 0
-    rate = np.where(product, 0.25, 0.15)
-    wrong = product != case.values
-    expected = np.log(np.where(wrong, rate, 1 - rate)).sum()
-    found = fast_jit(log_likelihood(case.density))(State(position), case.data())
-    assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
 def test_what_cannot_be_moved_is_refused():

@@ -251,35 +251,10 @@ def draws_of(algorithm, data, start, number, chains=16, warmup=48):
     return np.asarray(draws)[:, warmup:], info
 
 
-def z_scores(first, second):
-    """Differences of the means, and of the mean squares around a common centre, in errors."""
-    centre, scores = second.mean((0, 1)), []
-    for power in (1, 2):
-        a, b = ((x - centre) ** power for x in (first, second))
-        sizes = [ess_bulk(y) for y in (a, b)]
-        assert min(s.min() for s in sizes) > 300
-        error = np.sqrt(sum(y.var((0, 1)) / s for y, s in zip((a, b), sizes, strict=True)))
-        scores.append((a.mean((0, 1)) - b.mean((0, 1))) / error)
-    return np.concatenate(scores)
-
-
 @functools.cache
 def exact_draws():
     density, data, start = model_problem()
     return draws_of(truncated_gibbs(density, None), data, start, 250)[0]
-
-
-@pytest.mark.long
-def test_truncation_on_all_data_agrees_with_exact_gibbs():
-    """At the largest step, from a corner of the box."""
-    density, data, start = model_problem()
-    algorithm = langevin(
-        density, (12, 10), initial=None, batch=(12, 10), step_size=0.99, num_steps=3
-    )
-    found, info = draws_of(algorithm, data, corner_of(start), 250)
-    scores = z_scores(found, exact_draws())
-    assert np.abs(scores).max() < 4.5 and np.sqrt((scores**2).mean()) < 1.5
-    assert (info.noise_share == 0.0).all()
 
 
 @pytest.mark.long
@@ -310,10 +285,6 @@ def test_minibatches_with_control_variates_come_close(compilations):
     error = (found.mean((0, 1)) - exact.mean((0, 1))) / exact.std((0, 1))
     ratio = found.std((0, 1)) / exact.std((0, 1))
     assert np.sqrt((error**2).mean()) < 0.06 and np.sqrt(((ratio - 1.0) ** 2).mean()) < 0.06
-
-
-def corner_of(start):
-    return {n: np.round(v) for n, v in start.items()}
 
 
 @pytest.mark.long
