@@ -58,13 +58,6 @@ def test_noise_precision_matches_the_residuals(product, fitted):
     assert 0.8 < scores.std() < 1.2
 
 
-def test_same_seed_same_draws_and_another_seed_others(product, fitted):
-    again = bmfjax.fit(product.data, rank=3, seed=1, **QUICK)
-    other = bmfjax.fit(product.data, rank=3, seed=2, **QUICK)
-    np.testing.assert_array_equal(again.usage_draws, fitted.usage_draws)
-    assert not np.array_equal(other.usage_draws, fitted.usage_draws)
-
-
 def test_summaries_agree_with_the_draws(fitted):
     np.testing.assert_allclose(fitted.usage, fitted.draws()["usage"].mean((0, 1)), rtol=1e-5)
     np.testing.assert_allclose(
@@ -424,11 +417,6 @@ def test_a_damaged_fit_is_refused(tmp_path, fitted, name):
         bmfjax.Fit.load(folder)
 
 
-def test_a_folder_without_a_fit_is_refused(tmp_path):
-    with pytest.raises(InputError, match="holds no fit"):
-        bmfjax.Fit.load(tmp_path)
-
-
 def test_arviz_container_has_names_and_statistics(fitted):
     posterior = fitted.idata["posterior"]
     assert posterior["usage"].dims == ("chain", "draw", "rows", "factor")
@@ -437,20 +425,6 @@ def test_arviz_container_has_names_and_statistics(fitted):
     assert lp.shape == fitted.other_draws["precision"].shape
     warmup, every = fitted.figures.num_warmup, fitted.figures.thinning
     np.testing.assert_array_equal(lp, fitted.trace["log_joint"][:, warmup + every - 1 :: every])
-
-
-@pytest.mark.long
-def test_house_votes_separate_the_parties():
-    votes = bmfjax.load("house-votes")
-    few = {"num_warmup": 100, "num_samples": 50}
-    found = bmfjax.fit(votes, rank=2, seed=0, **QUICK | few)
-    party = np.asarray(votes.row_labels)
-    means = {p: found.usage[party == p].mean(0) for p in np.unique(party)}
-    first, second = means.values()
-    assert np.abs(first - second).min() > 0.4
-    guess = np.argmax(found.usage, 1)
-    share = max((guess == k).astype(int)[party == "democrat"].mean() for k in (0, 1))
-    assert share > 0.8
 
 
 def test_shipped_name_path_and_matrix_are_the_same_data(tmp_path):

@@ -150,18 +150,6 @@ def test_a_resumed_fit_is_the_unbroken_one(made, short, tmp_path, sampler):
     np.testing.assert_array_equal(again.trace["elbo"], whole.trace["elbo"])
 
 
-@pytest.mark.long
-def test_entries_drawn_reach_the_bound_of_all_entries(made):
-    """Of one start at rank 1: both find the same; sampled entries are still on their way."""
-    options = QUICK | {"model": "logistic", "num_chains": 1, "num_warmup": 60}
-    bound, probability = {}, {}
-    for sampler in ("svi", "batch"):
-        fit = bmfjax.fit(made[0], 1, sampler=sampler, **options)
-        bound[sampler], probability[sampler] = fit.figures.elbo, fit.probability()
-    assert bound["svi"] == pytest.approx(bound["batch"], rel=0.02)
-    assert abs(probability["svi"] - probability["batch"]).mean() < 0.07
-
-
 def test_only_very_large_matrices_have_their_entries_sampled_by_default():
     """Above 100 million entries."""
     of = {n: FAMILIES["logistic"].default_sampler(BinaryMatrix(csr_array((10_000, n), dtype=bool)))

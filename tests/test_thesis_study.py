@@ -3,7 +3,6 @@ drawn."""
 
 import importlib
 import json
-import re
 import sys
 
 import numpy as np
@@ -58,31 +57,6 @@ def test_the_optimum_is_cut_or_filled_up(study, small):
     assert study.start_of(small._replace(start="random"), truth) is None
 
 
-@pytest.mark.long
-def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(study, small, tmp_path, monkeypatch):
-    whole = study.carry_out(small, 300, tmp_path / "whole")
-    write, written = study.Checkpoint.write, []
-
-    def cut_off(store, run):
-        write(store, run)
-        written.append(run.steps_done)
-        if len(written) == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(study, "INTERVAL", 0.0)
-    monkeypatch.setattr(study.Checkpoint, "write", cut_off)
-    with pytest.raises(KeyboardInterrupt):
-        study.carry_out(small, 300, tmp_path / "cut")
-    assert 0 < written[-1] < 300
-    monkeypatch.setattr(study.Checkpoint, "write", write)
-    assert study.carry_out(small, 300, tmp_path / "cut", limit=0.0) is None
-    resumed = study.carry_out(small, 300, tmp_path / "cut")
-    assert set(resumed) == set(whole)
-    for name in set(whole) - {"seconds"}:
-        np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
-    assert whole["usage_histogram"].sum(-1).tolist() == [[300] * 4] * 40
-
-
 def kept_run(study, run, level):
     """What is kept of a run whose means are the truth, moved by `level`."""
     truth, r = study.thesis_matrix(run.data, "8x8", run.seed), np.random.default_rng(0)
@@ -129,33 +103,6 @@ def test_the_records_hold_all_runs_of_the_folder_and_the_page_their_spread(
     assert row["draws_near_zero"] == row["draws_near_one"] == 0.02
 
 
-def test_a_part_adds_its_runs_to_the_pages_those_that_both_have_once(
-    study, small, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(study, "TRUE_RANK", 30)
-    tables = [run for run in study.runs_of_table([0]) if run.published]
-    # Means that are all zero miss every one of the matrix.
-    runs = [*tables, small._replace(rank=20, batch=75)]
-    keep(study, tmp_path / "whole", dict.fromkeys(runs, -1.0))
-    study.write_records(tmp_path / "whole", 1, tmp_path / "records")
-    others = [small._replace(rank=rank, batch=batch) for rank, batch in ((20, 75), (40, 250))]
-    again = {tables[-1]: 0.0, tables[-1]._replace(seed=3): 0.0}
-    keep(study, tmp_path / "part", dict.fromkeys(others, 0.0) | again)
-
-    # Some rows of the tables are no record of them, unless they are named a part.
-    study.write_records(tmp_path / "part", 1, tmp_path / "other")
-    assert not (tmp_path / "other" / "thesis_tables.json").exists()
-    assert "--part NAME" in capsys.readouterr().out
-    study.write_records(tmp_path / "part", 1, tmp_path / "records", "more")
-
-    page = (tmp_path / "records" / "thesis_runs.md").read_text()
-    assert len(re.findall(r"^\| (?:clean|noisy) \|", page, re.M)) == 2
-    assert f"Runs that are still to be made: {146 - 36 - 2}." in " ".join(page.split())
-    page = (tmp_path / "records" / "thesis_tables.md").read_text()
-    assert "| 24.0 ± 24.0 of 2 | 33.9 | 0 to 48 |" in page
-    assert "is within this range in 1, below it in 0 and above it in 0." in " ".join(page.split())
-
-
 def test_cuts_of_the_analogue_have_their_maxima_where_algebra_has_them(pictures):
     x, y = np.meshgrid(pictures.GRID, pictures.GRID, indexing="ij")
 
@@ -170,28 +117,6 @@ def test_cuts_of_the_analogue_have_their_maxima_where_algebra_has_them(pictures)
     # The Normal prior moves y from 1 to where (y - 1) + y vanishes.
     assert at(1.0, (0, 0, 1), False) == [[0.0, 1.0]]
     assert at(1.0, (0, 0, 1), True) == [[0.0, 0.5]]
-
-
-def test_figures_are_drawn_where_their_runs_are(
-    study, small, pictures, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(study, "TRUE_RANK", 30)
-    for run in study.runs_of_table([0]):
-        if run.rank == 30 and run.draws == 60_000:
-            np.savez(tmp_path / f"{run.name}.npz", **kept_run(study, run, -0.1))
-    some = {"4.01", "4.04", "4.10", "4.12"}
-    drawn = list(pictures.all_figures(pictures.Runs(tmp_path)))
-    numbers = [f"4.{n:02d}" for n in range(1, 13)]
-    assert [number for number, _ in drawn] == [*numbers[:7], "4.07_noisy", *numbers[7:]]
-    chosen = [(number, draw) for number, draw in drawn if number in some]
-    monkeypatch.setattr(pictures, "all_figures", lambda runs: chosen)
-    words = ["thesis_figures.py", "--work", str(tmp_path), "--output", str(tmp_path / "pictures")]
-    monkeypatch.setattr("sys.argv", words)
-    pictures.main()
-    names = {path.stem[-4:] for path in (tmp_path / "pictures").glob("*.png")}
-    assert names == {"4_01", "4_04", "4_12"}
-    said = capsys.readouterr().out
-    assert "figure 4.10: the run 60000-clean-Normal-random-20-512-0 is missing" in said
 
 
 def test_a_sampler_is_held_against_the_exact_one(study):

@@ -173,31 +173,6 @@ def test_leave_one_out_is_ours(model):
         np.testing.assert_allclose(elpd_of(found), ours.log_score, rtol=1e-4, atol=1e-5)
 
 
-def test_leave_one_out_of_bits_differs_by_the_smoothing_alone():
-    """Ratios of bits are bounded, and we leave them as they are; ArviZ fits a tail to them.
-
-    It doubts the tails where that matters, of entries that only some draws explain.
-    """
-    idata = with_densities("ormachine")
-    ours = leave_one_out(
-        group(idata, "log_likelihood")["data"].values.reshape(200, -1), bounded=True
-    )
-    theirs = loo_of(idata)
-    good = theirs.pareto_k.values <= theirs.good_k
-    assert good.mean() > 0.5
-    np.testing.assert_allclose(elpd_of(theirs)[good], ours.log_score[good], atol=0.03)
-
-
-def test_fits_are_compared():
-    both = {"two": with_densities("relaxed"), "one": with_densities("relaxed", 1)}
-    table = quietly(az.compare, both, **({} if is_legacy() else {"round_to": "none"}))
-    column = "elpd_loo" if is_legacy() else "elpd"
-    apart = {name: elpd_of(loo_of(idata)).sum() for name, idata in both.items()}
-    found = table.loc["two", column] - table.loc["one", column]
-    # The table has its own relative efficiency of the draws.
-    assert found == pytest.approx(apart["two"] - apart["one"], rel=0.1)
-
-
 # ---- priors --------------------------------------------------------------------------------------
 
 
@@ -246,18 +221,6 @@ def test_turned_factors_have_the_likelihood_that_the_sampler_had():
     expected = 0.5 * seen * np.log(precision / (2 * np.pi)) - 0.5 * precision * squares
     joint = fit._kept_trace("log_joint")
     np.testing.assert_allclose(fit._log_prior_of_draws(), joint - expected, rtol=1e-3, atol=1e-2)
-
-
-def test_power_scaling_takes_the_groups():
-    idata = with_densities("relaxed")
-    names = ["precision", "usage"]
-    if is_legacy():
-        found = [az.psens(idata, component=c, var_names=names) for c in ("prior", "likelihood")]
-    else:
-        found = [az.psense(idata, group=c, var_names=names) for c in ("prior", "likelihood")]
-    prior, likelihood = (float(f["precision"]) for f in found)
-    # 101 entries say more of the noise than Gamma(1, 1) does.
-    assert 0 <= prior < likelihood
 
 
 def test_the_prior_of_left_out_factors_is_not_told():
@@ -310,16 +273,6 @@ def test_draws_of_the_approximation_are_no_chains():
     assert found.loc["bias", "mean"] == pytest.approx(bias.mean(), rel=1e-5)
 
 
-@new_arviz
-def test_leave_one_out_is_corrected_for_the_approximation():
-    idata = with_densities("logistic")
-    logs = idata["sample_stats"]
-    found = quietly(
-        az.loo_approximate_posterior, idata, logs["log_p"], logs["log_q"], pointwise=True
-    )
-    assert np.isfinite(found.elpd_i).all() and found.approx_posterior
-
-
 # ---- replicates and attributes -------------------------------------------------------------------
 
 
@@ -339,15 +292,6 @@ def test_replicates_have_the_moments_of_their_density(fit):
         spread = np.sqrt(sum((v - expected) ** 2 * c for v, c in zip(values, chance, strict=True)))
     score = (copies - expected) / np.maximum(spread, 1e-9) * 200**0.5
     assert abs(score[spread > 0.05]).max() < 5
-
-
-def test_leave_one_out_pit_takes_the_groups():
-    """Replicates of the same kind as the data: PIT values of a good fit are not at the ends."""
-    fit = fitted("nmf")
-    idata = fit.to_arviz(log_likelihood=True, posterior_predictive=True)
-    found = quietly(az.loo_pit, idata, **({"y": "data"} if is_legacy() else {}))
-    found = np.asarray(found if is_legacy() else found["data"])
-    assert 0.3 < np.mean(found) < 0.7 and 0.2 < np.std(found) < 0.4
 
 
 def test_a_container_says_what_made_it():

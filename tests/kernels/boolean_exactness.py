@@ -80,3 +80,9 @@ def with_values(template, observed, values):
         num_ones=count,
         num_zeros=total - count,
     )
+
+
+def every(lines, rank=2):
+    """All bits (state, lines, rank)."""
+    numbers = np.arange(2 ** (lines * rank))[:, None]
+    return ((numbers >> np.arange(lines * rank)) & 1).reshape(-1, lines, rank)

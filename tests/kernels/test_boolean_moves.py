@@ -194,6 +194,10 @@ MOVES = {
     "birth": lambda density: births.birth_move(density, num_patterns=2),
     "split and merge": split_merges.split_merge,
     "collapsed": collapsed_lines.collapsed,
+    "collapsed of basis": lambda density: collapsed_lines.collapsed(
+        density, block_size=1, summed="basis"
+    ),
+    "collapsed of few lines": lambda density: of_few_lines(density),
     "split, merge and rebirth": lambda density: split_merges.split_merge(density, num_patterns=2),
     "collapsed rebirth": lambda density: rebirths.rebirth(density, num_patterns=2),
     "collapsed rebirth of known": lambda density: rebirths.rebirth(
@@ -203,6 +207,14 @@ MOVES = {
         density, num_patterns=2, block_size=1, candidates=VALUES[:2] == 1
     ),
 }
+
+
+def of_few_lines(density):
+    """Visit some lines, as where all are too much work."""
+    with mock.patch.object(collapsed_lines, "WORK", 1):
+        return collapsed_lines.collapsed(density, summed="usage")
+
+
 #: What may be left out of the acceptance ratio, and where it is computed.
 TERMS = {
     "proposal": (factor_proposals, "log_proposal"),
@@ -276,10 +288,11 @@ def moved(name, move, fault=None):
         lambda a: a.reshape(STEPS, CHAINS, *a.shape[1:]), position_of(new_case(name), before)
     )
     keys = random.split(random.key(5), (STEPS, CHAINS))
-    keep = RIGHT | ({fault: np.float32(0.0)} if fault else {})
+    keep = RIGHT | ({fault: np.float32(0.0)} if fault in TERMS else {})
     run = jax.vmap(program(name.partition(" at ")[0], move), (0, 0, None, None, None))
     # Densities change no bits and no probability of one move.
     draw, power = name == "learned" and fault is None, new_case(name).power
+    power *= 0.5 if fault == "power" else 1.0
     found = [
         run(key, jax.tree.map(lambda a, i=i: a[i], starts), draw, keep, power)
         for i, key in enumerate(keys)
@@ -320,6 +333,9 @@ def balance_p_value(name, before, after, classes=12):
         pytest.param("presence", "birth", marks=pytest.mark.long),
         pytest.param("presence", "split and merge", marks=pytest.mark.long),
         ("presence", "collapsed"),
+        ("given", "collapsed"),
+        ("given", "collapsed of basis"),
+        ("fixed", "collapsed of few lines"),
         pytest.param("given", "collapsed rebirth", marks=pytest.mark.long),
         pytest.param("given", "collapsed rebirth of known", marks=pytest.mark.long),
         ("learned", "collapsed rebirth of one"),
@@ -343,10 +359,11 @@ def test_a_move_leaves_exact_draws_exact(name, move):
         ("split and merge", "pair"),
         ("collapsed rebirth of one", "collapsed proposal"),
         ("collapsed rebirth of one", "collapsed target"),
+        ("collapsed of basis", "power"),
     ],
 )
 def test_a_ratio_without_one_of_its_terms_is_found_out(move, fault):
-    name = "learned"
+    name = "learned" if fault in TERMS else "given"
     before, after, *_ = moved(name, move, fault)
     assert np.abs(invariance_scores(name, before, after)).max() > 6.0
 
@@ -379,3 +396,7 @@ def test_what_cannot_be_moved_is_refused():
         split_merges.split_merge(BooleanDensity((4, 4), 2), num_patterns=-1)
     with pytest.raises(InputError, match="no bits"):
         births.birth_move(BooleanDensity((0, 4), 1))
+    with pytest.raises(InputError, match="block_size is 9"):
+        collapsed_lines.collapsed(single, block_size=9)
+    with pytest.raises(InputError, match="summed is 'rows'"):
+        collapsed_lines.collapsed(single, summed="rows")

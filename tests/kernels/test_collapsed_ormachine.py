@@ -21,8 +21,8 @@ from bmfjax.kernels.boolean.gibbs import log_likelihood, state_info
 from bmfjax.kernels.boolean.line_states import merge_lines, sides_of
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
 from bmfjax.kernels.tempering import parallel_tempering
+from tests.kernels.boolean_exactness import every
 from tests.kernels.exactness import fast_jit, moment_scores
-from tests.kernels.test_collapsed_blocks import every
 from tests.kernels.test_ormachine import TINY, A, B, tiny_posterior
 
 ROWS, COLUMNS, RANK, BETA = 5, 3, 2, 0.4

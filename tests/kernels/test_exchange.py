@@ -17,8 +17,8 @@ from bmfjax.kernels.boolean.density import BooleanDensity
 from bmfjax.kernels.boolean.moves import exchange
 from bmfjax.kernels.boolean.moves.exchange import exchange_move
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
+from tests.kernels.boolean_exactness import every
 from tests.kernels.exactness import fast_jit
-from tests.kernels.test_collapsed_blocks import every
 
 ROWS, COLUMNS, RANK = 4, 2, 2
 BETAS = np.array([1.0, 0.5, 0.2])

@@ -23,8 +23,8 @@ from bmfjax.kernels.boolean.line_states import (
     sums_of_patterns,
 )
 from bmfjax.kernels.boolean.words import DistinctLines, pack_last_axis, packed_data
+from tests.kernels.boolean_exactness import every
 from tests.kernels.exactness import fast_jit
-from tests.kernels.test_collapsed_blocks import every
 
 ROWS, COLUMNS, RANK = 40, 5, 3
 

@@ -22,8 +22,8 @@ from bmfjax.kernels.boolean.flip_rates import FlipRatePrior, prior_rate
 from bmfjax.kernels.boolean.moves.exchange import exchange_move
 from bmfjax.kernels.boolean.words import unpack_last_axis
 from bmfjax.kernels.smc import smc
+from tests.kernels.boolean_exactness import every  # fmt: skip
 from tests.kernels.exactness import fast_jit
-from tests.kernels.test_collapsed_blocks import every  # fmt: skip
 from tests.kernels.test_collapsed_ormachine import COLUMNS, DATA, RANK, enumerated, known_density
 
 __all__ = ["enumerated"]  # a fixture

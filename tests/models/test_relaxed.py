@@ -5,21 +5,14 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro import handlers
 from numpyro.infer import (
-    MCMC,
-    NUTS,
-    SVI,
     Predictive,
-    Trace_ELBO,
-    init_to_uniform,
     log_likelihood,
 )
-from numpyro.infer.autoguide import AutoDelta
 from numpyro.infer.util import log_density
 
 from bmfjax.data import InputError
@@ -189,32 +182,3 @@ def test_posterior_predictive_and_log_likelihood_see_every_entry():
         mean, tau = draws["usage"][d] @ draws["basis"][d].T, draws["precision"][d]
         expected = dist.Normal(mean, tau**-0.5).log_prob(VALUES)
         np.testing.assert_allclose(found, np.where(HOLES, 0.0, expected), rtol=1e-4, atol=1e-5)
-
-
-def test_nuts_runs_on_it():
-    kernel = NUTS(
-        MODEL, step_size=0.1, max_tree_depth=3, adapt_step_size=False, adapt_mass_matrix=False
-    )
-
-    @jax.jit  # all of it: operation by operation the start alone takes seconds to compile
-    def sample(key, data):
-        mcmc = MCMC(kernel, num_warmup=4, num_samples=6, progress_bar=False)
-        mcmc.run(key, data)
-        return mcmc.get_samples()
-
-    usage = sample(random.key(0), np.where(HOLES, np.nan, VALUES))["usage"]
-    assert usage.shape == (6, ROWS, RANK)
-    assert bool(((usage > 0) & (usage < 1)).all()) and len(np.unique(usage[:, 0, 0])) > 1
-
-
-def test_svi_runs_on_it():
-    guide = AutoDelta(MODEL, init_loc_fn=init_to_uniform)
-    svi = SVI(MODEL, guide, numpyro.optim.Adam(0.05), Trace_ELBO())
-
-    @jax.jit
-    def optimise(key, data):
-        state = svi.init(key, data)
-        return jax.lax.scan(lambda s, _: svi.update(s, data), state, length=30)[1]
-
-    losses = np.asarray(optimise(random.key(0), VALUES))
-    assert np.isfinite(losses).all() and losses[-1] < losses[0]
