@@ -28,7 +28,7 @@ from bmfjax.families.tiles import tile_fit
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.report import facts
 from bmfjax.verdict import Status
-from tests.said import has_its_summary, said
+from tests.said import said
 from tests.small_fits import RANK, SIZES, ones, start
 
 QUICK = {"num_chains": 2, "num_warmup": 60, "num_samples": 80, "progress": False}
@@ -121,17 +121,6 @@ def test_usage_of_the_fitted_rows_is_found_again(product, fitted):
     again = fitted.transform(product[2])
     assert np.abs(again - fitted.usage).max() < 0.25
     assert np.abs(again - fitted.usage).mean() < 0.02
-
-
-def test_saved_and_loaded_again(tmp_path, fitted):
-    again = bmfjax.Fit.load(fitted.save(tmp_path / "out"))
-    assert has_its_summary(again, fitted)
-    for name in ("usage_draws", "basis_draws"):
-        np.testing.assert_array_equal(getattr(again, name).words, getattr(fitted, name).words)
-    for name in ("flip_rate", "usage_density", "basis_density"):
-        np.testing.assert_array_equal(again.other_draws[name], fitted.other_draws[name])
-    pd.testing.assert_frame_equal(again.summary(), fitted.summary())
-    assert again._is_boolean and again.verdict == fitted.verdict
 
 
 def test_arviz_gets_bits_as_numbers(fitted):

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ import numpy as np
 import pytest
 
 import bmfjax
-from bmfjax import families, progress, store
+from bmfjax import families, progress
 from bmfjax.cli import _choose_model, _cores_to_share, _end, _tell, build_parser, main
 from bmfjax.infer import ChainRun
 from bmfjax.kernels.numerics import mesh
@@ -192,28 +191,6 @@ def test_an_existing_fit_is_kept_unless_told(fitted, capsys):
     assert {p.name: p.stat().st_mtime_ns for p in fitted.iterdir()} == before
 
 
-def test_a_full_disk_keeps_the_older_fit_and_the_draws_of_the_new(
-    tmp_path, fitted, monkeypatch, capsys, quick_page
-):
-    out = shutil.copytree(fitted, tmp_path / "out")
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
-
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    new = [*RELAXED, *QUICK, "--seed", 5, "--output", out]
-    with monkeypatch.context() as patched:
-        patched.setattr(store, "write_netcdf", full)
-        patched.setattr(store, "_write_arrays", full)
-        assert run(*new, "--overwrite") == 2
-    error = capsys.readouterr().err
-    assert f"{out / store.DRAWS} cannot be written: No space left" in error and "--resume" in error
-    assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == before
-    assert run(*new, "--resume") == 0
-    assert json.loads((out / "summary.json").read_text())["settings"]["seed"] == 5
-    assert {path.name for path in out.iterdir()} == set(before)
-
-
 def test_generated_files_hold_their_truth(tmp_path, capsys):
     tiles, product = tmp_path / "tiles.npz", tmp_path / "product.npz"
     size = ["--rows", 128, "--columns", 128, "--rank", 10]
@@ -227,23 +204,6 @@ def test_generated_files_hold_their_truth(tmp_path, capsys):
     assert "rank 10" in capsys.readouterr().out
     assert run("generate", "tiles", *size, "--output", tiles) == 2
     assert run("generate", "tiles", *size, "--output", tiles, "--overwrite") == 0
-
-
-def test_a_csv_with_marks_and_labels(tmp_path, quick_page):
-    """Of the shape that other tests fit, so that no program is compiled for this one."""
-    table, names = tmp_path / "votes.csv", "abcdefghi"
-    lines = [",".join(["member,party", *names])]
-    for i in range(12):
-        side = "left" if i % 2 else "right"
-        cells = ["1", "1", "?" if i == 0 else "0"] if i % 2 else ["0", "?", "1"]
-        lines.append(",".join([f"m{i}", side, *cells * 3]))
-    table.write_text("\n".join(lines))
-    arguments = ["--missing", "?", "--label-column", "party", "--output", tmp_path / "out"]
-    assert run("fit", table, "--model", "relaxed", *QUICK, *arguments) == 0
-    found = bmfjax.Fit.load(tmp_path / "out")
-    assert found.data.column_names == tuple(names)
-    assert found.data.num_missing == 18
-    assert set(found.data.row_labels) == {"left", "right"}
 
 
 @pytest.mark.parametrize(

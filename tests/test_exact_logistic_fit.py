@@ -9,8 +9,6 @@ from bmfjax.data import InputError
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.families import ask
 from bmfjax.families.logistic import ExactLogisticFit, LogisticFit
-from bmfjax.families.sampling import identity
-from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.posterior.products import factor_sizes
 from bmfjax.posterior.rotations import rotated_draws
 from tests.said import has_its_summary
@@ -115,16 +113,6 @@ def test_a_fit_comes_back_from_disk_and_writes_its_page(fitted, tmp_path):
     page = again.report(tmp_path / "page.html").read_text()
     assert "up to a rotation" in page and "Lower bound" not in page
     assert all(part.said[1:] in page for part in fitted.verdict.parts)
-
-
-def test_a_resumed_fit_is_the_unbroken_one(fitted, tmp_path):
-    request = ask(ones(), RANK, **{n: v for n, v in OPTIONS.items() if n != "progress"})
-    chains = request.chains()
-    run = chains.run(request)
-    run.advance(50)
-    Checkpoint(tmp_path, identity(request, chains)).write(run)
-    again = bmfjax.fit(ones(), RANK, checkpoint=tmp_path, resume=True, **OPTIONS)
-    np.testing.assert_array_equal(again.usage_draws, fitted.usage_draws)
 
 
 def test_a_given_start_is_where_chains_begin():

@@ -15,6 +15,7 @@ from bmfjax.infer import ChainRun
 from bmfjax.posterior import products
 from bmfjax.specs import MODELS, model_of, parameters, prior_names
 from bmfjax.verdict import entries, judging
+from tests.said import has_its_summary
 from tests.test_cells import COLUMN, ROW, data_of, fit_of
 
 OF_BITS = ("ormachine", "ormachine-effects", "deep-ormachine", "one-hot", "hamming")
@@ -89,6 +90,17 @@ def test_copies_and_pickles_are_the_fit_without_what_was_computed(model):
         assert type(again) is type(fit) and "usage" not in vars(again)
         np.testing.assert_array_equal(again.predict_cells(ROW, COLUMN), known[0])
         np.testing.assert_array_equal(again.usage, known[1])
+
+
+@EVERY
+def test_a_fit_is_stored_and_read(model, tmp_path):
+    fit = fit_of(model)
+    again = bmfjax.Fit.load(fit.save(tmp_path / "fit"))
+    assert type(again) is type(fit) and again.verdict == fit.verdict
+    assert again.settings == fit.settings and has_its_summary(again, fit)
+    assert again.data.fingerprint() == fit.data.fingerprint()
+    for site, values in fit.draws().items():
+        np.testing.assert_array_equal(again.draws()[site], values)
 
 
 def public(thing):

@@ -12,7 +12,6 @@ from scipy.special import expit
 
 import bmfjax
 from bmfjax import cli
-from bmfjax.cli import main
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.data.memory import PROGRAMS
 from bmfjax.diagnostics.align import align_turned
@@ -423,19 +422,6 @@ def test_a_feature_that_another_takes_the_place_of_is_not_there():
     assert found.concerned[5, 0] == pytest.approx(31 / 35)
     assert set(np.unique(found.members)) == {0.0, 1.0}
     assert not found.too_few.any()
-
-
-@pytest.mark.long
-def test_the_command_line_fits_features(planted, tmp_path, capsys):
-    pd.DataFrame(planted[0]).add_prefix("item ").to_csv(tmp_path / "answers.csv", index=False)
-    few = ["--rank", "2", "--chains", "1", "--warmup", "30", "--samples", "20", "--quiet"]
-    few += ["--model", "features", "--weights", "positive", "--output", str(tmp_path / "out")]
-    assert (
-        main(["fit", str(tmp_path / "answers.csv"), *few, "--tiles", str(tmp_path / "t.csv")]) == 0
-    )
-    fit = bmfjax.Fit.load(tmp_path / "out")
-    assert fit.settings["priors"]["weights"] == "positive" and (fit.basis_draws >= 0).all()
-    assert "odds_ratio" in pd.read_csv(tmp_path / "t.csv").columns
 
 
 def test_time_that_is_up_before_a_step_leaves_the_shares_of_columns(planted, monkeypatch):

@@ -7,7 +7,6 @@ import pytest
 from scipy.special import expit
 
 import bmfjax
-from bmfjax.cli import main
 from bmfjax.data import BinaryMatrix
 from bmfjax.families.logistic import noise_of_log_odds
 from bmfjax.report.page import render
@@ -125,14 +124,3 @@ def test_starts_that_disagree_on_the_number_are_told_of():
     assert judged.status == "in part" and "P(rank) is that of a variational" in str(judged)
     assert of_starts(*given, sampled=False, ranks=ranks[:2]).figures.converged is True
     assert of_starts(*given, sampled=False).figures.converged is True
-
-
-def test_the_command_line_finds_the_number(tmp_path, capsys):
-    np.savetxt(tmp_path / "ones.csv", np.nan_to_num(made(2, (100, 60))), "%d", ",")
-    code = main(
-        ["fit", str(tmp_path / "ones.csv"), "--model", "logistic", "--rank", "auto",
-         "--max-rank", "3", "--samples", "40", "--chains", "1", "--quiet",
-         "--output", str(tmp_path / "fit")]
-    )  # fmt: skip
-    said = capsys.readouterr().out
-    assert code == 0 and "The approximation of the posterior has 2 factors with prob" in said

@@ -11,7 +11,7 @@ import bmfjax
 from bmfjax.cli import main
 from bmfjax.diagnostics import laurberg, solution_line
 from bmfjax.report.page import render
-from tests.said import has_its_summary, said
+from tests.said import said
 
 SIZE = {"num_chains": 2, "num_warmup": 150, "num_samples": 100, "progress": False}
 
@@ -68,14 +68,6 @@ def test_what_it_does_not_know_is_refused(fit):
         fit.probability()
     with pytest.raises(bmfjax.InputError, match="has no usage_binary, which"):
         _ = fit.usage_binary
-
-
-def test_it_is_written_and_read_again(fit, tmp_path):
-    again = bmfjax.Fit.load(fit.save(tmp_path / "fit"))
-    assert isinstance(again.data, bmfjax.RealMatrix) and has_its_summary(again, fit)
-    np.testing.assert_array_equal(again.usage_draws, fit.usage_draws)
-    assert again.verdict == fit.verdict
-    assert not (tmp_path / "fit" / "probability.npz").exists()
 
 
 def test_its_page_speaks_of_numbers(fit):

@@ -12,7 +12,6 @@ from numpyro import handlers
 
 import bmfjax
 from bmfjax import models, verdict
-from bmfjax.cli import main
 from bmfjax.data import InputError
 from bmfjax.families import ask
 from bmfjax.families.relevance import handed_over, noise_edge, used_draws
@@ -260,19 +259,6 @@ def test_a_run_ends_by_itself_and_more_factors_follow_where_all_are_there(model,
     assert fit.rank == fit.figures.rank == 3 and fit.settings["max_rank"] == 4
     assert fit.figures.earlier_steps >= 250 and fit.figures.complete
     assert fit.figures.rank_at_bound < 0.05 and "There may be more" not in str(fit.verdict)
-
-
-@pytest.mark.long
-def test_the_command_line_prints_the_probabilities(tmp_path, capsys):
-    np.savetxt(tmp_path / "parts.csv", parts(), "%.4f", ",")
-    code = main(
-        ["fit", str(tmp_path / "parts.csv"), "--model", "nmf", "--rank", "auto", "--max-rank", "6",
-         "--chains", "2", "--warmup", "200", "--samples", "100", "--quiet",
-         "--output", str(tmp_path / "fit")]
-    )  # fmt: skip
-    assert code == 0
-    assert "3 factors with probability" in capsys.readouterr().out
-    assert "Number of factors" in (tmp_path / "fit" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

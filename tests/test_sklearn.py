@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import itertools
 import sys
 from typing import ClassVar
 from unittest import mock
@@ -16,11 +15,10 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
 
 import bmfjax.sklearn
-from bmfjax import BinaryMatrix, InputError, RealMatrix
+from bmfjax import InputError, RealMatrix
 from bmfjax.diagnostics import Binarized
 from bmfjax.families.boolean import BooleanFit
 from bmfjax.fitting import fit
-from bmfjax.infer.new_rows import expected_usage
 from bmfjax.posterior.cells import cell_draws
 from bmfjax.sklearn import BooleanMF, MFImputer, NonnegativeMF, ProbitMF
 from bmfjax.verdict import Verdict
@@ -105,41 +103,6 @@ class Plain:
 def test_scikit_learn_accepts_the_other_estimators(monkeypatch, kind):
     monkeypatch.setattr(bmfjax.sklearn, "fit", Plain)
     check_estimator(kind, on_skip=None)
-
-
-def by_enumeration(row, basis, f0, f1, density):
-    """E[z | row] by the definition, one entry and one set of factors at a time."""
-    total, mean = 0.0, np.zeros(len(density))
-    for z in itertools.product((0, 1), repeat=len(density)):
-        p = np.prod(np.where(z, density, 1 - density))
-        for x, u in zip(row, basis, strict=True):
-            one = 1 - f1 if np.any(np.logical_and(z, u)) else f0
-            p *= 1.0 if np.isnan(x) else one if x else 1 - one
-        total, mean = total + p, mean + p * np.array(z)
-    return mean / total
-
-
-@pytest.mark.parametrize("two_rates", [False, True])
-def test_the_expected_usage_is_that_of_its_definition(two_rates):
-    rng = np.random.default_rng(3)
-    basis = rng.random((2, 3, 7, 3)) < 0.4
-    density = rng.uniform(0.1, 0.9, (2, 3, 3))
-    rate = rng.uniform(0.05, 0.4, (2, 3, 2) if two_rates else (2, 3))
-    X = np.where(rng.random((5, 7)) < 0.2, np.nan, (rng.random((5, 7)) < 0.5).astype(float))
-    X[4] = np.nan  # nothing known: the densities
-    expected = [
-        np.mean(
-            [
-                by_enumeration(row, basis[d], *np.broadcast_to(rate[d], 2), density[d])
-                for d in np.ndindex(2, 3)
-            ],
-            axis=0,
-        )
-        for row in X
-    ]
-    found = expected_usage(BinaryMatrix(X), basis, rate, density)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    np.testing.assert_allclose(found[4], density.mean((0, 1)))
 
 
 def test_fitted_samples_transform_to_the_means_of_their_draws(tiles):

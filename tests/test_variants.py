@@ -178,15 +178,7 @@ def test_effects_are_integrated_out():
 
 
 @EVERY
-def test_saved_and_loaded_again(model, tmp_path):
-    fit = fitted(model)
-    again = bmfjax.Fit.load(fit.save(tmp_path / "out"))
-    assert type(again) is type(fit) and again.verdict == fit.verdict
-    assert again.settings == fit.settings
-    for site, values in fit.draws().items():
-        np.testing.assert_array_equal(again.draws()[site], values)
-    np.testing.assert_array_equal(observed_one(again), observed_one(fit))
-    posterior = posterior_dataset(fit.idata)
+def test_axes_of_draws_have_names(model):
     own = {
         "ormachine-effects": ("row_effect", "rows"),
         "deep-ormachine": ("basis_2", "factor_2"),
@@ -194,7 +186,7 @@ def test_saved_and_loaded_again(model, tmp_path):
         "hamming": ("usage_density", "factor"),
     }
     site, axis = own[model]
-    assert axis in posterior[site].dims
+    assert axis in posterior_dataset(fitted(model).idata)[site].dims
 
 
 @EVERY
