@@ -112,7 +112,7 @@ _NOT_TRACED = (
     "posterior", "predictions", "progress", "report", "result", "sklearn", "store", "verdict",
 )  # fmt: skip
 #: Packages whose functions programs are made of.
-_TRACED = ("jax", "jaxlib", "numpy", "numpyro", "scipy")
+_TRACED = ("jax", "jaxlib", "numpy", "numpyro", "optax", "scipy")
 
 
 def _forget():

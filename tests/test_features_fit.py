@@ -160,6 +160,7 @@ def test_the_tables_name_rows_columns_and_odds(fitted, tmp_path):
     assert tuple(fitted.tiles(all=True)["chains"]) == fitted.figures.factors_chains
     assert members["searches"].tolist() == [found[k - 1] for k in members["factor"]]
     assert re.fullmatch(HEADER, ",".join(members.columns))
+    assert fitted.summary()["agreement"].isna().tolist() == fitted._empty.tolist()
     assert "searches" not in dataclasses.replace(fitted, verdict=Verdict()).summary()
 
 

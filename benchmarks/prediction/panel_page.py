@@ -466,8 +466,8 @@ def ran(sets: dict) -> list[str]:
     return [m for m in models if any(is_fit(sets[n].get(m, {})) for n in SETS if n in sets)]
 
 
-def default_sentence(sets: dict) -> str:
-    """Return what the panel says of the default model."""
+def default_sentence(sets: dict, named: bool = True) -> str:
+    """Return what the panel says of the default model; the others are `named` or were before."""
     others = [model for model in models_of(sets, SETS, finished) if model in TUNED]
     lines = []
     for model in (SIGNED, POSITIVE):
@@ -490,8 +490,8 @@ def default_sentence(sets: dict) -> str:
         lines.insert(0, f"Another is better on {'; '.join(rest)}.")
     return (
         f"The default, `features` with weights of both signs, is the best on {len(first)} of "
-        f"{len(names)} matrices of the models of bmfjax that left their warm-up "
-        f"({'; '.join(ran(sets))}). " + " ".join(lines)
+        f"{len(names)} matrices of the models of bmfjax that left their warm-up"
+        f"{' (' + '; '.join(ran(sets)) + ')' if named else ''}. " + " ".join(lines)
     )
 
 
@@ -509,7 +509,7 @@ def section(sets: dict) -> str:
         kinds_table(sets),
         "Take the first where you need factors, intervals and a verdict. Where you need nothing "
         "but predicted entries, in seconds, the best other may do.",
-        default_sentence(sets),
+        default_sentence(sets, named=False),
         MARKS[1],
     ])  # fmt: skip
 

@@ -29,6 +29,7 @@ from bmfjax.data.io.stored import DamagedFile, reading_stored
 from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics.libraries import imported
 from bmfjax.diagnostics.netcdf_form import check_netcdf
+from bmfjax.errors import version_of
 
 SUMMARY_COLUMNS = ["mean", "sd", "ess_bulk", "ess_tail", "r_hat"]
 ENGINE = "h5netcdf"
@@ -142,7 +143,7 @@ def standard_attributes(library, library_version=None, sampling_time=None):
     """
     found = {
         "inference_library": library,
-        "inference_library_version": library_version or version(library),
+        "inference_library_version": library_version or version_of(library),
         "created_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     return found if sampling_time is None else found | {"sampling_time": float(sampling_time)}

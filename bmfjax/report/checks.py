@@ -65,10 +65,11 @@ def convergence_figure(fit) -> Figure | None:
     figure = new_figure(10, 5.6)
     panels = figure.subplots(2, 2, sharex="col")
     entries, factors = fit._mixing, factor_entries(fit)
+    some = "Random entries" if factors.shape[2] == MAX_SCALARS else "Entries"
     kind = "Reconstructed" if np.isnan(entries.uncertain) else "Uncertain"
     of_entries = (
         (f"{kind} entries", entries.rhat, entries.ess),
-        ("Entries of the aligned factors", split_rhat(factors), ess_bulk(factors)),
+        (f"{some} of the aligned factors", split_rhat(factors), ess_bulk(factors)),
     )
     for row, (text, rhat, ess) in zip(panels, of_entries, strict=True):
         _rhat(row[0], rhat, text)

@@ -523,8 +523,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
             `rows`, `columns`: size of the Boolean factor; `density`: share of ones
             among the observed entries of its tile; `p_one`: mean probability of
             the tile's entries; `agreement`: smallest tile similarity of some
-            chains and the others (NaN for one chain, and without draws); `sd`: mean posterior
-            standard deviation. For real factors `size`, what one adds to an entry, or to its log
+            chains and the others (NaN for one chain, without draws, and of an empty factor); `sd`:
+            mean posterior standard deviation. For real factors `size`, what one adds to an entry, or to its log
             odds, as a root mean square over draws and entries, and `rows`, `columns`: how many are
             two standard deviations from zero. For "features" `size` is the standard deviation over
             rows of what one adds to the log odds, for "poisson" the mean count that one adds to a
@@ -542,6 +542,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         frame = self._with_names(pd.DataFrame(self._table()).set_index("factor"))
         if self.verdict.is_of_starts:  # which nothing was drawn from that could agree
             frame["agreement"] = np.nan
+        elif self._empty is not None:
+            frame.loc[self._empty, "agreement"] = np.nan
         frame.attrs = {k: v for k, v in self._scalars().items() if np.ndim(v) == 0}
         return frame
 

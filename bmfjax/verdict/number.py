@@ -55,6 +55,11 @@ def of_number(
     >>> wide = dict(rank_between=(3, 5), rank_between_probability=0.957)
     >>> of_number(Figures(num_chains=4, rank=4, rank_probability=0.40, **wide)).said
     'their number is between 3 and 5 (0.96)'
+
+    Where draws use more factors than hold, this is no number of factors to rely on:
+
+    >>> of_number(Figures(num_chains=4, rank=4, factors_holding=("1", "2"), **wide)).said
+    'draws use between 3 and 5 (0.96)'
     """
     if figures.rank is None:
         return Number(status=Holds.HOLDS, said="their number was given", given=True)
@@ -76,8 +81,14 @@ def of_number(
         said = f"their number, {figures.rank}, was found by {found}"
     else:
         status, remedy = Holds.HOLDS, ""
-        said = f"their number is {in_range(figures)}"
+        said = f"{'draws use' if _come_and_go(figures) else 'their number is'} {in_range(figures)}"
     return Number(status=status, said=said, remedy=remedy, **known)
+
+
+def _come_and_go(figures: Figures) -> bool:
+    """Whether each number that the draws have is above that of the factors that hold."""
+    low, high = figures.rank_between or (0, 0)
+    return figures.factors_holding is not None and len(figures.factors_holding) < low < high
 
 
 def in_range(figures: Figures) -> str:
