@@ -524,9 +524,9 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
             among the observed entries of its tile; `p_one`: mean probability of
             the tile's entries; `agreement`: smallest tile similarity of some
             chains and the others (NaN for one chain, without draws, and of an empty factor); `sd`:
-            mean posterior standard deviation. For real factors `size`, what one adds to an entry, or to its log
-            odds, as a root mean square over draws and entries, and `rows`, `columns`: how many are
-            two standard deviations from zero. For "features" `size` is the standard deviation over
+            mean posterior standard deviation. For real factors `size`, what one adds to an entry,
+            or to its log odds, as a root mean square over draws and entries, and `rows`, `columns`:
+            how many are two standard deviations from zero. For "features" `size` is the standard deviation over
             rows of what one adds to the log odds, for "poisson" the mean count that one adds to a
             row. Boolean factors come by the cells of their tiles, `rows` times `columns`, and codes
             of "hamming" by how many rows use them. `searches`, where each kept its own end, is how
