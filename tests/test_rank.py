@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import itertools
 import re
-import signal
 import types
 
 import numpy as np
@@ -150,33 +149,6 @@ def test_the_samplers_that_take_all_factors_to_be_there_refuse_a_prior_of_presen
     ):
         with pytest.raises(InputError, match="presence_prior says that some"):
             kernel.bind(three_tiles())
-
-
-@pytest.mark.long
-def test_a_run_of_unknown_rank_with_a_ladder_is_resumed_bit_for_bit(tmp_path, monkeypatch):
-    """Replicas at the prior, too, draw which factors are there."""
-    options = {
-        "max_rank": 3, "num_chains": 2, "num_warmup": 20, "num_samples": 60, "progress": False,
-        "sampler": bmfjax.Gibbs(inverse_temperatures=(1.0, 0.4, 0.0), moves=["birth"]),
-    }  # fmt: skip
-    whole = bmfjax.fit(three_tiles(), "auto", **options)
-    checkpoint = tmp_path / "checkpoint"
-    advance = ChainRun.advance
-
-    def stopping(run, num_steps=None):
-        if run.planned_warmup != 20:  # a short run that searches starts
-            return advance(run, num_steps)
-        taken = advance(run, 30)
-        signal.raise_signal(signal.SIGINT)
-        return taken
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ChainRun, "advance", stopping)
-        part = bmfjax.fit(three_tiles(), "auto", checkpoint=checkpoint, **options)
-    assert (part.figures.num_draws, part.figures.complete) == (10, False)
-    again = bmfjax.fit(three_tiles(), "auto", checkpoint=checkpoint, resume=True, **options)
-    np.testing.assert_array_equal(again.trace["rank"], whole.trace["rank"])
-    np.testing.assert_array_equal(again.trace["log_joint"], whole.trace["log_joint"])
 
 
 def test_more_factors_than_were_allowed_are_told():

@@ -237,19 +237,6 @@ def test_a_fit_is_saved_loaded_and_shown(model, tmp_path):
 
 
 @pytest.mark.long
-def test_a_run_is_resumed_bit_for_bit(tmp_path):
-    """Of the family with most sites: a checkpoint holds all that a state has."""
-    options = SIZE | {"num_warmup": 20, "num_samples": 40, "model": "pmf"}
-    whole = bmfjax.fit(ratings(), "auto", **options)
-    stored = options | {"checkpoint": tmp_path / "checkpoint"}
-    part = bmfjax.fit(ratings(), "auto", max_time=1e-3, **stored)
-    assert "of 20 steps of warm-up" in str(part.verdict)
-    again = bmfjax.fit(ratings(), "auto", resume=True, **stored)
-    np.testing.assert_array_equal(again.trace["rank"], whole.trace["rank"])
-    np.testing.assert_array_equal(again.usage_draws, whole.usage_draws)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("model", ["nmf", "pmf"])
 def test_a_run_ends_by_itself_and_more_factors_follow_where_all_are_there(model, monkeypatch):
     """At most two factors at first, then four, of which three are there."""
