@@ -2,11 +2,9 @@
 
 import functools
 
-import arviz as az
 import jax
 import numpy as np
 import pytest
-from numpyro.infer import MCMC
 from scipy.special import logit
 
 import bmfjax
@@ -56,43 +54,6 @@ def test_places_have_the_same_shapes_whatever_was_found():
     assert shapes[0] == shapes[1]
     given = known_solutions({n: v for n, v in drawn()[1].items() if n in ("usage", "basis")})
     assert given.rate is given.density is None
-
-
-@pytest.mark.long
-def test_chains_jump_under_numpyro():
-    """Of three patterns in the data two factors explain two: chains visit all three pairs alike."""
-    patterns = np.kron(np.eye(3), np.ones((1, 2))) > 0
-    data = np.repeat(patterns, 12, axis=0).astype(float)
-    r, pairs = np.random.default_rng(1), [(0, 1), (1, 2), (0, 2)]
-    solutions = known_solutions(
-        {
-            "usage": np.zeros((3, DRAWS, len(data), RANK)),
-            "basis": np.stack(
-                [np.repeat(patterns[[pair]].swapaxes(1, 2), DRAWS, 0) for pair in pairs]
-            ),
-            "usage_density": r.beta(10.0, 20.0, (3, DRAWS, RANK)),
-            "flip_rate": r.beta(20.0, 150.0, (3, DRAWS)),
-        }
-    )
-    model = functools.partial(bmfjax.models.ormachine, rank=RANK, num_rates=1)
-    kernel = OrMachineGibbs(model, update="collapsed", moves="jump", solutions=solutions)
-    mcmc = MCMC(
-        kernel,
-        num_warmup=50,
-        num_samples=600,
-        num_chains=2,
-        chain_method="vectorized",
-        progress_bar=False,
-    )
-    mcmc.run(jax.random.key(0), data)
-    basis = np.asarray(mcmc.get_samples(group_by_chain=True)["basis"]) > 0
-    left = np.stack([~basis[:, :, 2 * k : 2 * k + 2].any((2, 3)) for k in range(3)], -1)
-    share = left.mean((0, 1))
-    assert share.sum() > 0.8
-    for k in range(3):
-        ess = float(az.ess(left[..., k].astype(float)))
-        assert ess > 50
-        assert abs(share[k] - share.mean()) < 4 * np.sqrt(share.mean() / ess)
 
 
 @pytest.mark.long

@@ -41,14 +41,6 @@ def sites(model, *args):
     return {n: s for n, s in found.items() if s["type"] == "sample"}
 
 
-def shapes(model):
-    """Shapes of what is drawn from the prior predictive, traced and not run."""
-    simulate = Predictive(functools.partial(model, shape=VALUES.shape), num_samples=3)
-    drawn = jax.eval_shape(simulate, jax.random.key(0))
-    assert {v.shape[0] for v in drawn.values()} == {3}
-    return {n: v.shape[1:] for n, v in drawn.items()}
-
-
 def check_entries(model, position, probability):
     """Simulated ones are as frequent as `probability`, and it scores every observed entry."""
     draws = {n: np.stack([v] * 400) for n, v in position.items()}

@@ -28,7 +28,6 @@ from tests.models.boolean_models import (
     disjunction,
     noise,
     score,
-    shapes,
     sites,
 )
 
@@ -37,12 +36,6 @@ FACTORS = {"usage": USAGE, "basis": BASIS}
 POSITION = FACTORS | DENSITIES | {"flip_rate": np.float32(0.2)}
 PRODUCT = disjunction(USAGE, BASIS)
 BITS = bits(USAGE, DENSITIES["usage_density"]) + bits(BASIS, DENSITIES["basis_density"])
-
-
-def test_the_position_has_every_kind_of_entry():
-    assert {(bool(c), float(x)) for c, x in zip(PRODUCT.flat, VALUES.flat, strict=True)} == {
-        (c, x) for c in (False, True) for x in (0.0, 1.0)
-    }
 
 
 def test_density_is_that_of_the_formula():
@@ -97,21 +90,6 @@ def test_every_entry_is_simulated_and_scored_with_its_probability():
     check_entries(functools.partial(MODEL, num_rates=2), position, np.where(PRODUCT, 1 - 0.4, 0.1))
 
 
-def test_sites_have_their_shapes():
-    expected = {
-        "flip_rate": (),
-        "usage_density": (RANK,),
-        "usage": (ROWS, RANK),
-        "basis_density": (RANK,),
-        "basis": (COLUMNS, RANK),
-        "data": (ROWS, COLUMNS),
-    }
-    assert shapes(MODEL) == expected
-    assert shapes(functools.partial(MODEL, num_rates=2)) == expected | {"flip_rate": (2,)}
-    found = functools.partial(MODEL, presence_prior=dist.Beta(1.0, 1.0))
-    assert shapes(found) == expected | {"usage_presence": ()}
-
-
 def test_all_numbers_of_factors_are_equally_probable_beforehand():
     model = functools.partial(MODEL, shape=(ROWS, COLUMNS), presence_prior=dist.Beta(1.0, 1.0))
     draws = jax.jit(Predictive(model, num_samples=6000))(random.key(1))
@@ -121,25 +99,6 @@ def test_all_numbers_of_factors_are_equally_probable_beforehand():
     assert not np.asarray(draws["usage"])[
         ~np.broadcast_to(there[:, None], draws["usage"].shape)
     ].any()
-
-
-def test_prior_predictive_has_the_densities_and_flips_of_the_model():
-    model = functools.partial(
-        MODEL,
-        shape=(ROWS, COLUMNS),
-        usage=0.5,
-        basis=0.4,
-        num_rates=2,
-        flip_rate=(0.1, 0.3),
-    )
-    draws = jax.jit(Predictive(model, num_samples=2000))(random.key(0))
-    assert set(np.unique(draws["usage"])) == set(np.unique(draws["basis"])) == {0, 1}
-    product = (np.einsum("sik,sjk->sij", draws["usage"], draws["basis"]) > 0).astype(int)
-    # A product is 1 unless every factor misses: each hits with probability 0.5 times 0.4.
-    assert product.mean() == pytest.approx(1 - 0.8**RANK, abs=0.02)
-    for truth, rate in enumerate((0.1, 0.3)):
-        flipped = (np.asarray(draws["data"]) != product)[product == truth]
-        assert flipped.mean() == pytest.approx(rate, abs=0.01)
 
 
 @pytest.mark.parametrize(

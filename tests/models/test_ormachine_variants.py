@@ -23,7 +23,6 @@ from tests.models.boolean_models import (
     disjunction,
     noise,
     score,
-    shapes,
     sites,
 )
 
@@ -203,42 +202,6 @@ def test_missing_entries_do_not_count_under_layers():
 
 # ---- simulation and refusals of all ----------------------------------------------------------
 
-SITES = [
-    (
-        HAMMING,
-        {
-            "dispersion": (),
-            "usage_density": (2,),
-            "usage": (ROWS, 2),
-            "basis_density": (2,),
-            "basis": (COLUMNS, 2),
-        },
-    ),
-    (
-        functools.partial(ONE_HOT, num_rates=2),
-        {
-            "flip_rate": (2,),
-            "weights": (2,),
-            "cluster": (ROWS,),
-            "basis_density": (2,),
-            "basis": (COLUMNS, 2),
-        },
-    ),
-    (
-        DEEP,
-        {
-            "usage_density": (2,),
-            "usage_2": (ROWS, 2),
-            "flip_rate_2": (),
-            "basis_density_2": (2,),
-            "basis_2": (3, 2),
-            "usage_1": (ROWS, 3),
-            "flip_rate_1": (),
-            "basis_density_1": (3,),
-            "basis_1": (COLUMNS, 3),
-        },
-    ),
-]
 ODDS = 1.3 * USAGE @ (2 * BASIS - 1).T
 ENTRIES = [
     (HAMMING, HAMMING_POSITION, special.expit(ODDS)),
@@ -249,11 +212,6 @@ ENTRIES = [
         np.where(disjunction(DEEP_POSITION["usage_1"], DEEP_POSITION["basis_1"]), 0.8, 0.1),
     ),
 ]
-
-
-@pytest.mark.parametrize(("model", "expected"), SITES, ids=["hamming", "one hot", "deep"])
-def test_sites_have_their_shapes(model, expected):
-    assert shapes(model) == expected | {"data": (ROWS, COLUMNS)}
 
 
 @pytest.mark.parametrize(

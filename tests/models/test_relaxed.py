@@ -157,21 +157,6 @@ def test_neither_data_nor_shape():
 # ---- NumPyro's own algorithms ----------------------------------------------------------------
 
 
-def test_prior_predictive_needs_only_a_shape():
-    prior = functools.partial(MODEL, shape=(ROWS, COLUMNS), prior="uniform")
-    draws = jax.jit(Predictive(prior, num_samples=200))(random.key(0))
-    assert {n: v.shape[1:] for n, v in draws.items()} == {
-        "usage": (ROWS, RANK),
-        "basis": (COLUMNS, RANK),
-        "precision": (),
-        "data": (ROWS, COLUMNS),
-    }
-    # E y x = 1/4 for every factor.
-    assert float((draws["usage"][:, 0] * draws["basis"][:, 0]).mean()) == pytest.approx(
-        0.25, abs=0.05
-    )
-
-
 def test_posterior_predictive_and_log_likelihood_see_every_entry():
     draws = {n: jnp.stack([v, 0.5 * v]) for n, v in POSITION.items()}
     simulate = Predictive(functools.partial(MODEL, shape=VALUES.shape), draws)
