@@ -1,9 +1,10 @@
 """Whether an algorithm on the relaxed density leaves the posterior invariant: exactly.
 
 For any `Algorithm` whose ``init(key, position, data)`` starts from a position and whose
-``observe`` names the sites. Two ways:
+``observe`` names the sites. Three ways, from the strictest to the most general:
 
 * `uniform_scores`: draws of one conditional against quadrature of its density;
+* `rank_one_posterior`: moments of the whole posterior of a tiny matrix by quadrature;
 * `simulator`: chains that know what they should find, for Geweke's joint distribution test and
   for simulation-based calibration.
 """
@@ -286,6 +287,70 @@ def pearson_p_value(tables):
 
 
 # ---- the whole posterior of a tiny matrix ------------------------------------------------------
+
+
+def rank_one_posterior(values, usage_prior, basis_prior, precision, nodes=16, tau_nodes=48):
+    """Posterior moments at rank 1 by quadrature, in NumPy and float64.
+
+    Given the usage and the precision the columns are independent: each is an integral over one
+    basis entry, for every point of a grid of usages.
+
+    Parameters
+    ----------
+    values : (rows, columns) array
+        NaN where missing. The cost is `nodes` to the power rows.
+    usage_prior, basis_prior : callable
+        Log densities on [0, 1], smooth there.
+    precision : float or (float, float)
+        Fixed, or the shape and rate of its Gamma prior.
+
+    Returns
+    -------
+    dict
+        "reconstruction" (2, rows, columns): means of the entries and of their squares.
+        "precision" (2,), the same.
+    """
+    rows, columns = values.shape
+    seen = ~np.isnan(values)
+    filled = np.where(seen, values, 0.0)
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    points, weights = 0.5 * (points + 1.0), 0.5 * weights
+    usage = np.stack([g.ravel() for g in np.meshgrid(*[points] * rows)])  # (rows, point)
+    log_weight = np.sum(
+        [np.log(g.ravel()) for g in np.meshgrid(*[weights] * rows)], axis=0
+    ) + usage_prior(usage).sum(0)
+    square = np.einsum("ip,ij->jp", usage**2, seen.astype(float))
+    cross = np.einsum("ip,ij->jp", usage, filled)
+    basis_weight = weights * np.exp(basis_prior(points))
+
+    if np.ndim(precision) == 0:
+        taus, log_tau_weight = np.array([precision]), np.zeros(1)
+    else:
+        shape, rate = precision
+        # In log tau, where posteriors are near normal; far wider than any here.
+        t, w = np.polynomial.legendre.leggauss(tau_nodes)
+        taus = np.exp(5.0 * t - 1.0 + np.log(shape / rate))
+        log_tau_weight = np.log(w) + shape * np.log(taus) - rate * taus
+
+    total, moments = [], []
+    for tau, log_w in zip(taus, log_tau_weight, strict=True):
+        # (column, point) integrals over the basis entry of 1, x and x^2.
+        integrals = np.empty((3, columns, usage.shape[1]))
+        for j in range(columns):
+            exponent = tau * (np.outer(cross[j], points) - 0.5 * np.outer(square[j], points**2))
+            terms = np.exp(exponent) * basis_weight
+            integrals[:, j] = [terms.sum(1), terms @ points, terms @ points**2]
+        constant = log_w + 0.5 * seen.sum() * np.log(tau) - 0.5 * tau * (filled**2).sum()
+        mass = np.exp(constant + log_weight + np.log(integrals[0]).sum(0))
+        total.append(mass.sum())
+        x = integrals[1:] / integrals[0]  # (2, column, point)
+        y = np.stack([usage, usage**2])
+        moments.append(np.einsum("p,mip,mjp->mij", mass, y, x))
+    evidence = np.sum(total)
+    return {
+        "reconstruction": np.sum(moments, axis=0) / evidence,
+        "precision": np.array([np.dot(total, taus), np.dot(total, taus**2)]) / evidence,
+    }
 
 
 def moment_scores(draws, moments):

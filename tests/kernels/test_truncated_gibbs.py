@@ -14,19 +14,25 @@ import scipy.stats
 from jax import lax, random
 
 from bmfjax.infer.mcmc.relaxed import entry_prior
+from bmfjax.kernels.relaxed.data import (
+    matrix_data,
+)
 from bmfjax.kernels.relaxed.density import (
     draw_factor_rate,
     draw_precision,
     log_joint,
 )
-from bmfjax.kernels.relaxed.gibbs import update_factor
+from bmfjax.kernels.relaxed.gibbs import truncated_gibbs, update_factor
 from tests.kernels.exactness import (
     entry_scores,
     fast_jit,
+    moment_scores,
+    rank_one_posterior,
     uniform_scores,
 )
 from tests.kernels.small_matrix import (
     EMPTY,
+    SHAPES,
     TAU,
     as_data,
     density_of,
@@ -248,3 +254,50 @@ def test_the_rates_are_drawn_from_their_conditional(upper):
         scalar_scores(density, position, data, 1.0, "rate", (k,), draws[:, k]) for k in (0, EMPTY)
     ]
     assert min(scipy.stats.kstest(s, "uniform").pvalue for s in scores) > 0.005
+
+
+# ---- the posterior of a tiny matrix ------------------------------------------------------------
+
+TINY = np.array([[1.0, 0.9, 0.1], [0.8, np.nan, 0.3], [0.1, 0.0, 0.6]])
+
+
+@pytest.mark.parametrize(
+    ("priors", "precision"),
+    [(("laplace", "normal"), (5.0, 1.0)), (("uniform", "uniform"), 8.0)],
+    ids=["learned", "fixed"],
+)
+@pytest.mark.device
+def test_the_posterior_of_a_tiny_matrix_is_that_by_quadrature(priors, precision):
+    learned = np.ndim(precision) == 1
+    density = density_of(
+        usage=priors[0],
+        basis=priors[1],
+        precision=dist.Gamma(*precision) if learned else precision,
+    )
+    algorithm = truncated_gibbs(density, None)
+    data = matrix_data(TINY)
+    start = {f: jnp.full((3, 1), 0.5) for f in SHAPES}
+    start |= {"precision": jnp.ones(())} if learned else {}
+
+    @fast_jit
+    def run(keys):
+        def one(key):
+            def body(state, key):
+                state, _ = algorithm.step(key, state, data)
+                position = state.position
+                kept = {"reconstruction": position["usage"] @ position["basis"].T}
+                return state, kept | {n: position[n] for n in ("precision",) if learned}
+
+            state = algorithm.init(key, start, data)
+            return lax.scan(body, state, random.split(key, 700))[1]
+
+        return jax.vmap(one)(keys)
+
+    draws = run(random.split(random.key(5), 50))
+    expected = rank_one_posterior(
+        TINY, *(functools.partial(log_prior, p) for p in priors), precision
+    )
+    for name, found in draws.items():
+        scores, size = moment_scores(found[:, 40:], expected[name])
+        assert size.min() > 2000
+        assert np.abs(scores).max() < 4, name
