@@ -51,7 +51,7 @@ from jax import lax, random
 from jax.tree_util import register_dataclass
 
 from bmfjax.data.checks import whole
-from bmfjax.kernels.boolean import fused
+from bmfjax.kernels.boolean import codes, fused
 from bmfjax.kernels.boolean.words import (
     PackedLines,
     count_bits,
@@ -112,6 +112,7 @@ def update_bits(
     weights: Weights,
     update: LineUpdate,
     along: Along = WHOLE,
+    across: PackedLines | None = None,
 ) -> tuple[jax.Array, Coverage]:
     """Draw all bits of a factor matrix given the other.
 
@@ -120,7 +121,9 @@ def update_bits(
     the update, (blocks,) counts. On a mesh, with blocks `along` one of its axes, a device draws the
     lines of its own blocks, and gets those of the others. As many blocks as the budget of the lines
     holds are drawn at once. Each has a key of its own, so that the draws are the same for all.
-    Where the budget says so, one kernel draws all lines (`bmfjax.kernels.boolean.fused`).
+    Where the budget says so, one kernel draws all lines (`bmfjax.kernels.boolean.fused`), or those
+    that are long enough are drawn from counts by code (`bmfjax.kernels.boolean.codes`) of the data
+    in the other orientation, `across`.
     """
     here, per_block, width = lines.ones.shape
     rank, filled = words.shape[0], here * per_block
@@ -140,7 +143,10 @@ def update_bits(
     if is_known and lines.budget.fused and along.axis is None:
         odds = jnp.where(exists[:, None], odds, -jnp.inf)
         bits = cut(own_bits(words, along, filled))
-        bits, coverage = _in_one_kernel(key, lines, bits, odds, partner, weights, update)
+        is_counted = across is not None and codes.pays(rank, size, across, lines.budget.bytes)
+        data = across if is_counted else lines
+        way = _by_codes if is_counted else _in_one_kernel
+        bits, coverage = _all_at_once(way, key, data, bits, odds, partner, weights, update)
         return pack_last_axis(bits[:, :size]), coverage
 
     def one_block(block):
@@ -160,8 +166,8 @@ def update_bits(
     return pack_last_axis(flat), coverage
 
 
-def _in_one_kernel(key, lines: PackedLines, bits, log_odds, partner, weights, update):
-    """Draw all lines in one kernel, with the random numbers that blocks have of their own.
+def _all_at_once(way, key, data: PackedLines, bits, log_odds, partner, weights, update):
+    """Draw all lines in one of two ways, with the random numbers that blocks have of their own.
 
     `bits` and `log_odds` are (blocks, rank, lines of a block); returned are (rank, all lines).
     """
@@ -169,13 +175,26 @@ def _in_one_kernel(key, lines: PackedLines, bits, log_odds, partner, weights, up
     keys = jax.vmap(lambda n: random.fold_in(key, n))(jnp.arange(blocks))
     of_block = lambda k: THRESHOLDS[update](k, bits.shape[1:], log_odds.dtype)  # noqa: E731
     flat = lambda a: a.transpose(1, 0, 2).reshape(rank, blocks * per_block)  # noqa: E731
-    words = [
-        None if a is None else a.reshape(blocks * per_block, -1)
-        for a in (lines.ones, lines.observed)
-    ]
     given = flat(bits), flat(log_odds), flat(jax.vmap(of_block)(keys))
-    bits, counts = fused.draw(update.__name__, *words, partner, *given, weights)
+    bits, counts = way(data, partner, *given, weights, update)
     return bits, Coverage(*counts.reshape(3, blocks, per_block).sum(-1, dtype=jnp.int32))
+
+
+def _in_one_kernel(lines: PackedLines, partner, bits, log_odds, thresholds, weights, update):
+    words = [
+        None if a is None else a.reshape(-1, a.shape[-1]) for a in (lines.ones, lines.observed)
+    ]
+    return fused.draw(
+        update.__name__, *words, partner, bits, log_odds, thresholds, weights
+    )  # fmt: skip
+
+
+def _by_codes(across: PackedLines, partner, bits, log_odds, thresholds, weights, update):
+    def decide(bit, ones, zeros, odds, threshold):
+        gain = weigh(weights, ones, zeros)
+        return DRAWS[update](bit, gain.astype(odds.dtype) + odds, threshold)
+
+    return codes.draw(across, partner, bits, log_odds, thresholds, decide)
 
 
 def bytes_of_block(rank: int, lines: int, words: int) -> int:
@@ -196,21 +215,26 @@ def _own_odds(log_odds, along, filled, size):
 def metropolis(key, lines: Lines, partner, weights: Weights):
     """Propose to flip each bit in turn; a `LineUpdate`."""
     threshold = log_uniform(key, lines.bits.shape, lines.log_odds.dtype)
-
-    def draw(bit, log_odds, threshold):
-        return bit ^ (threshold < jnp.where(bit, -log_odds, log_odds))
-
-    return _in_turn(lines, partner, weights, threshold, draw)
+    return _in_turn(lines, partner, weights, threshold, _flipped)
 
 
 def gibbs(key, lines: Lines, partner, weights: Weights):
     """Draw each bit in turn from its conditional; a `LineUpdate`."""
     threshold = random.logistic(key, lines.bits.shape, lines.log_odds.dtype)
-    return _in_turn(lines, partner, weights, threshold, lambda _, odds, cut: cut < odds)
+    return _in_turn(lines, partner, weights, threshold, _chosen)
 
 
-#: The updates that a kernel knows, and the numbers that they draw for every bit.
+def _flipped(bit, log_odds, threshold):
+    return bit ^ (threshold < jnp.where(bit, -log_odds, log_odds))
+
+
+def _chosen(_, log_odds, threshold):
+    return threshold < log_odds
+
+
+#: The updates that draw all lines at once: the numbers that they draw for every bit, and the rule.
 THRESHOLDS = {metropolis: log_uniform, gibbs: random.logistic}
+DRAWS = {metropolis: _flipped, gibbs: _chosen}
 
 
 def _in_turn(lines, partner, weights, threshold, draw):

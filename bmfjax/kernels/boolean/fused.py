@@ -134,7 +134,7 @@ def draw(kind: str, ones, observed, partner, bits, log_odds, thresholds, weights
         jax.ShapeDtypeStruct((3, filled), jnp.int32),
     ]
     call = pallas.pallas_call(
-        kernel, out_shape=out, grid=(programs,), name=f"boolean_{kind}", **_backend(tiles)
+        kernel, out_shape=out, grid=(programs,), name=f"boolean_{kind}", **_backend(tiles.warps)
     )
     with warnings.catch_warnings():
         # JAX means to give this compiler up; where it is gone, the array code draws
@@ -153,12 +153,12 @@ def draw(kind: str, ones, observed, partner, bits, log_odds, thresholds, weights
     return drawn[:, :lines], counts[:, :lines]
 
 
-def _backend(tiles) -> dict:
+def _backend(warps: int) -> dict:
     """Return how the kernel is compiled; on a CPU, for tests, it is interpreted."""
     if jax.default_backend() == "cpu":
         return {"interpret": True}
     triton = _loaded("jax.experimental.pallas.triton")
-    return {"compiler_params": triton.CompilerParams(num_warps=tiles.warps, num_stages=1)}
+    return {"compiler_params": triton.CompilerParams(num_warps=warps, num_stages=1)}
 
 
 def _loaded(name: str):

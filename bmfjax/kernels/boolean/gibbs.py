@@ -201,9 +201,11 @@ def sweep(key, density, position, data: PackedData, inverse_temperature, update)
     sides = orientations(density, data)
     for k, (site, other, lines, size) in zip(keys, sides, strict=False):
         odds = log_odds(site, density, position, data)
+        across = data.by_column if lines is data.by_row else data.by_row
         position[site], seen = update_bits(
-            k, position[site], position[other], lines, size, odds, weights, update, data.along
-        )
+            k, position[site], position[other], lines, size, odds, weights, update, data.along,
+            across,
+        )  # fmt: skip
     for k, site in zip(keys[2:4], ("usage", "basis"), strict=True):
         position |= draw_density(k, site, density, position, data)
     position = draw_unused(key_unused, density, position, data)
