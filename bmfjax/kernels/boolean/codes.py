@@ -55,7 +55,8 @@ def pays(rank: int, lines: int, across: PackedLines, budget_bytes: int) -> bool:
     if rank > MOST_FACTORS or entries < ENTRIES * 2**rank:
         return False
     kinds = 1 if across.observed is None else 2
-    needed = 4 * kinds * num_pieces(rank, entries)[0] * lines
+    # XLA turns the counts round: they are there twice.
+    needed = 2 * 4 * kinds * num_pieces(rank, entries)[0] * lines
     return lines * entries * rank**2 >= 32 * LEAST_WORK and needed <= budget_bytes
 
 
