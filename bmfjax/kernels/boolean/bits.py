@@ -139,13 +139,11 @@ def update_bits(
         return array.reshape(rank, here, per_block).transpose(1, 0, 2)
 
     odds = cut(_own_odds(log_odds, along, filled, size))
-    is_known = update in THRESHOLDS and fused.knows(rank, width)
-    if is_known and lines.budget.fused and along.axis is None:
+    way = _way(update, rank, size, lines, along, across)
+    if way is not None:
         odds = jnp.where(exists[:, None], odds, -jnp.inf)
         bits = cut(own_bits(words, along, filled))
-        is_counted = across is not None and codes.pays(rank, size, across, lines.budget.bytes)
-        data = across if is_counted else lines
-        way = _by_codes if is_counted else _in_one_kernel
+        data = across if way is _by_codes else lines
         bits, coverage = _all_at_once(way, key, data, bits, odds, partner, weights, update)
         return pack_last_axis(bits[:, :size]), coverage
 
@@ -164,6 +162,14 @@ def update_bits(
         coverage = Coverage(*(counts[:blocks] for counts in coverage))
     flat = bits.transpose(1, 0, 2).reshape(rank, blocks * per_block)[:, :size]
     return pack_last_axis(flat), coverage
+
+
+def _way(update, rank, size, lines: PackedLines, along, across) -> Callable | None:
+    """Choose how all lines are drawn at once, None for block by block."""
+    is_known = update in THRESHOLDS and lines.budget.fused and along.axis is None
+    if is_known and across is not None and codes.pays(rank, size, across, lines.budget.bytes):
+        return _by_codes
+    return _in_one_kernel if is_known and fused.knows(rank, lines.ones.shape[-1]) else None
 
 
 def _all_at_once(way, key, data: PackedLines, bits, log_odds, partner, weights, update):
