@@ -112,7 +112,7 @@ def with_kernels(lines):
 def test_bits_and_counts_are_those_of_the_array_code(
     shape, rank, missing, used, update, monkeypatch
 ):
-    monkeypatch.setattr(packed_lines, "BLOCK_WORDS", 200)
+    monkeypatch.setattr(packed_lines, "BLOCK_WORDS", 60)
     data, usage, basis, odds = problem(shape, rank, missing, used)
     always(monkeypatch)
     lines = data.by_column
