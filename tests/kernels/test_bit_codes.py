@@ -93,6 +93,7 @@ def always(monkeypatch):
     """Let draws be from counts by code, however small the data are."""
     monkeypatch.setattr(codes, "LEAST_WORK", 0)
     monkeypatch.setattr(codes, "ENTRIES", 0)
+    monkeypatch.setattr(codes, "FACTORS", range(1, 13))
 
 
 def with_kernels(lines):
@@ -188,4 +189,6 @@ def test_few_long_lines_of_few_factors_are_counted_where_memory_holds_the_counts
     assert codes.pays(10, 20_000, across(1_300_000, missing=True), 2 * memory)
     assert not codes.pays(10, 1_300_000, across(20_000), 10**12)  # rows, for which codes are many
     assert not codes.pays(13, 10**5, across(10**8), 10**12)
-    assert not codes.pays(3, 1_000, across(100_000), 10**12)  # soon drawn in another way
+    assert not codes.pays(3, 20_000, large, 10**12)  # soon drawn in another way
+    assert codes.pays(10, 5_000, across(300_000), 10**12)
+    assert not codes.pays(10, 4_000, across(300_000), 10**12)

@@ -43,16 +43,16 @@ from bmfjax.kernels.numerics.mesh import WHOLE
 ROUND, ROUNDS = 15, 17
 #: Warps of a program, side by side along the words.
 WARPS = 4
-#: Factors at most, and entries of a line that there must be for a code.
-MOST_FACTORS, ENTRIES = 12, 128
+#: Numbers of factors for which to count pays, and entries of a line that there must be for a code.
+FACTORS, ENTRIES = range(4, 13), 128
 #: Words of all lines, times the square of the rank, from which on sorting pays.
-LEAST_WORK = 2**31
+LEAST_WORK = 2**32
 
 
 def pays(rank: int, lines: int, across: PackedLines, budget_bytes: int) -> bool:
     """Tell whether so many lines, of which `across` has the other orientation, are drawn here."""
     entries = across.ones.shape[0] * across.ones.shape[1]
-    if rank > MOST_FACTORS or entries < ENTRIES * 2**rank:
+    if rank not in FACTORS or entries < ENTRIES * 2**rank:
         return False
     kinds = 1 if across.observed is None else 2
     # XLA turns the counts round: they are there twice.
