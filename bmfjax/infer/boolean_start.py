@@ -228,13 +228,16 @@ def _compiled_beside(data, many, rank, num_chains, exchanges, anchors):
             vectors = np.zeros((_most_vectors(kept), kept.shape[1]), bool)
             moved = _with_rebirths(data, empty(rank)[0])
             runs.insert(0, (*empty(rank), EXCHANGE, *moved, anchors, vectors))
-        for given in runs:
-            _sweeps(random.key(0), data, *given).is_ready(1e-3)
+        return runs
 
-    with ThreadPoolExecutor(1) as thread:
-        begun = thread.submit(begin)
+    def make(given):
+        _sweeps(random.key(0), data, *given).is_ready(1e-3)
+
+    runs = begin()
+    with ThreadPoolExecutor(len(runs)) as threads:
+        begun = [threads.submit(make, given) for given in runs]
         yield
-    if (error := begun.exception()) is not None:  # the sweeps themselves will say so
+    for error in filter(None, (one.exception() for one in begun)):  # the sweeps will say so
         say("searching starts", f"compiling them meanwhile has failed: {error}")
 
 
@@ -270,26 +273,32 @@ def prune(usage, basis, values, rank: int, held: int = 0) -> tuple[np.ndarray, n
     `usage` (rows, many) and `basis` (columns, many) are bool; NaN in `values` is missing. The
     first `held` factors stay.
     """
-    usage, basis = usage.copy(), basis.copy()
-    covers = usage.astype(np.int32) @ basis.astype(np.int32).T
+    covers = _number_of_covers(usage, basis)
     gain = _gain(values, covers > 0)
-    lost = np.array([_alone(gain, covers, *f) for f in zip(usage.T, basis.T, strict=True)])
+    lost = _alone(gain, covers, usage, basis)
     kept = np.ones(usage.shape[1], bool)
     while kept.sum() > rank:
         k = held + int(np.argmin(np.where(kept, lost, np.inf)[held:]))
         kept[k] = False
-        covers[np.ix_(usage[:, k], basis[:, k])] -= 1
-        # Only factors that share entries with it have more to lose now.
-        shares = (usage[:, k] @ usage) & (basis[:, k] @ basis) & kept
-        for other in np.flatnonzero(shares):
-            lost[other] = _alone(gain, covers, usage[:, other], basis[:, other])
+        rows, columns = usage[:, k], basis[:, k]
+        cells = np.ix_(rows, columns)
+        covers[cells] -= 1
+        # Factors that share entries with it have more to lose now: those left to one of them.
+        shares = (rows @ usage) & (columns @ basis) & kept
+        own = usage[np.ix_(rows, shares)], basis[np.ix_(columns, shares)]
+        lost[shares] += _alone(gain[cells], covers[cells], *own)
     return usage[:, kept], basis[:, kept]
 
 
-def _alone(gain, covers, used, items):
-    """Return the log likelihood of what one factor alone covers."""
-    cells = np.ix_(used, items)
-    return float(np.sum(gain[cells], where=covers[cells] == 1, dtype=float))
+def _number_of_covers(usage, basis):
+    """Return how many factors cover each entry, int32."""
+    return (usage.astype(np.float32) @ basis.astype(np.float32).T).astype(np.int32)
+
+
+def _alone(gain, covers, usage, basis):
+    """Return the log likelihood of what each factor alone covers."""
+    alone = np.where(covers == 1, gain, 0.0).astype(float)
+    return np.sum(usage * (alone @ basis.astype(float)), axis=0)
 
 
 def _gain(values, covered):
