@@ -4,11 +4,12 @@ What the samplers do on one accelerator, in one command of at most eight minutes
 
 Each phase is a process of its own with a limit on its time: what the device is, sweeps of all
 models by size, starts, a first answer, the largest matrix that fits, the tests that are marked for
-a device, IASG, and Boolean sweeps by blocks at once. What compiles long compiles side by side, one
-phase for two cores, and only one of them times at a time. The small sizes run on the CPU beside it,
-on two cores that nothing else has. After each phase the record and its page are
-written anew, so that a run that is cut off leaves what it has found. A phase that fails or takes
-too long leaves its message. Data are made on the device or in a moment; nothing is fetched.
+a device, IASG, and Boolean sweeps by blocks at once. What compiles long compiles side by side, a
+phase for each core, and only one of them times at a time. The small sizes run on the CPU beside it,
+on two cores that nothing else has. After each phase the record and its page are written anew, so
+that a run that is cut off leaves what it has found. A phase that fails or takes too long leaves its
+message, and no phase takes the seconds that those after it need. Data are made on the device or in
+a moment; nothing is fetched.
 
 It needs what bmfjax needs, pytest and pytest-xdist. The record is named by the device.
 
@@ -258,33 +259,54 @@ def main() -> None:
     own, rest = _cores() if BESIDE in chosen else ({}, {})
     lock = threading.Lock()
 
-    def one(name, given, folder):
-        left = end - time.monotonic()
-        if left < LEAST:
+    def one(name, seconds, given, folder):
+        if seconds < LEAST:
             found, ended = {}, {"stopped": "not begun: no time was left"}
         else:
-            found, ended = run_phase(name, min(PHASES[name].seconds, left), folder, given)
+            found, ended = run_phase(name, min(PHASES[name].seconds, seconds), folder, given)
         with lock:
             figures[name], figures["phases"][name] = found, ended
             figures["phases"] = {n: figures["phases"][n] for n in PHASES if n in figures["phases"]}
             _tell(name, figures, options)
 
-    few = max(1, num_cores() // 2 - len(own))
+    def of_stage(name, later, folder):
+        given = {} if beside is not None and beside.done() else rest
+        one(name, seconds_for(name, later, end - time.monotonic()), given | turns, folder)
+
+    # What compiles has about a core.
+    few = max(1, num_cores() - (OWN_CORES if own else 0))
     with (
         tempfile.TemporaryDirectory() as folder,
         ThreadPoolExecutor(few) as threads,
-        ThreadPoolExecutor(1) as beside,
+        ThreadPoolExecutor(1) as other,
     ):
-        running, folder = [], Path(folder)
+        beside, folder = None, Path(folder)
         turns = {TURNS: str(folder / "turns")}
-        for stage in STAGES:
-            begun = [threads.submit(one, n, rest | turns, folder) for n in stage if n in chosen]
-            for phase in begun:
+        stages = [[name for name in stage if name in chosen] for stage in STAGES]
+        for number, stage in enumerate(stages):
+            later = stages[number + 1 :] if number else []  # the first names the record
+            for phase in [threads.submit(of_stage, n, later, folder) for n in stage]:
                 phase.result()
-            if stage == STAGES[0] and BESIDE in chosen:
-                running.append(beside.submit(one, BESIDE, own, folder))
-        for phase in running:
-            phase.result()
+            if number == 0 and BESIDE in chosen:
+                left = end - time.monotonic()
+                beside = other.submit(one, BESIDE, left, own, folder)
+
+
+def seconds_for(name: str, later, left: float) -> float:
+    """Return the seconds of a phase, of those left, so that those of the stages after it begin.
+
+    Where too few are left for all, the last of them do not.
+
+    Examples
+    --------
+    >>> seconds_for("starts", [["tests"], ["iasg"]], 300.0)
+    180.0
+    >>> [seconds_for("starts", [["tests"], ["iasg"]], left) for left in (100.0, 20.0)]
+    [30.0, 20.0]
+    """
+    own = PHASES[name].least
+    others = sum(max((PHASES[n].least for n in stage), default=0) for stage in later)
+    return max(left - others, min(left, own))
 
 
 def _cores() -> tuple[dict, dict]:

@@ -426,6 +426,7 @@ def starts(found: Found) -> None:
         return {
             "seconds": round(time.perf_counter() - began, 1),
             "compile_seconds": round(sum(compiled), 1),
+            "programs": len(compiled),
         }
 
     found.add(name, case)
@@ -470,7 +471,7 @@ def largest(found: Found) -> None:
 # ---- tests ----------------------------------------------------------------------------------
 
 #: Processes that run tests, and the seconds after which they are stopped.
-WORKERS, TEST_SECONDS = 14, 125
+WORKERS, TEST_SECONDS = 16, 125
 _ERROR = re.compile(r"E  |F\d{4} |terminate|Fatal Python")
 _ENDED = re.compile(r"(?m)^\[gw\d+\] (?:\[ *\d+%\] )?(PASSED|FAILED|ERROR|SKIPPED) (.+?)\s*$")
 _ITEMS = re.compile(r"workers? \[(\d+) items?\]")
@@ -537,45 +538,50 @@ def num_cores() -> int:
 
 
 class Phase(NamedTuple):
-    """A phase, the seconds it may take, and variables of the environment that it needs."""
+    """A phase, the seconds it may take and should be left, and variables that it needs."""
 
     run: Callable[[Found], None]
     seconds: float
+    least: float
     environment: Mapping[str, str] = MappingProxyType({})
 
 
-#: Seconds of a phase that compiles beside others, of which each may have less than a core.
-COMPILING_SECONDS = 150
+def _sweeps(run: Callable[[Found], None]) -> Phase:
+    """Return a phase that compiles beside others."""
+    return Phase(run, 150, 100)
+
+
 #: All phases.
 PHASES = {
-    "device": Phase(device, 40),
-    "boolean": Phase(boolean, COMPILING_SECONDS),
-    "large boolean": Phase(functools.partial(boolean, is_large=True), COMPILING_SECONDS),
-    "votes": Phase(votes, COMPILING_SECONDS),
-    "relaxed": Phase(lambda found: models(found, "relaxed", "logistic"), COMPILING_SECONDS),
-    "nonnegative": Phase(lambda found: models(found, "nmf"), COMPILING_SECONDS),
-    "ratings": Phase(lambda found: models(found, "ratings, 943"), COMPILING_SECONDS),
-    "large ratings": Phase(lambda found: models(found, "ratings, 6,040"), COMPILING_SECONDS),
-    "features": Phase(lambda found: models(found, "features, 1,000"), COMPILING_SECONDS),
-    "large features": Phase(lambda found: models(found, "features, 10,000"), COMPILING_SECONDS),
-    "starts": Phase(starts, 90),
-    "first answer": Phase(first_answer, 60),
-    "largest": Phase(largest, 60, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9"}),
-    "tests": Phase(tests, TEST_SECONDS + 10),
-    "iasg": Phase(iasg, 50),
-    "blocks": Phase(blocks, 60),
-    "on cpu": Phase(on_cpu, 280, {"JAX_PLATFORMS": "cpu"}),
+    "device": Phase(device, 40, 20),
+    "boolean": _sweeps(boolean),
+    "votes": _sweeps(votes),
+    "relaxed": _sweeps(lambda found: models(found, "relaxed", "logistic")),
+    "nonnegative": _sweeps(lambda found: models(found, "nmf")),
+    "ratings": _sweeps(lambda found: models(found, "ratings, 943")),
+    "large ratings": _sweeps(lambda found: models(found, "ratings, 6,040")),
+    "features": _sweeps(lambda found: models(found, "features, 1,000")),
+    "large features": _sweeps(lambda found: models(found, "features, 10,000")),
+    "starts": Phase(starts, 90, 30),
+    "first answer": Phase(first_answer, 60, 30),
+    "large boolean": Phase(functools.partial(boolean, is_large=True), 100, 45),
+    "largest": Phase(largest, 60, 25, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9"}),
+    "tests": Phase(tests, TEST_SECONDS + 10, 80),
+    "iasg": Phase(iasg, 50, 40),
+    "blocks": Phase(blocks, 60, 30),
+    "on cpu": Phase(on_cpu, 280, 0, {"JAX_PLATFORMS": "cpu"}),
 }
 #: Stages come one after the other, and the phases of a stage run side by side: what they compile
-#: takes longest. What matters most comes first.
+#: takes longest, and begins first. What matters most comes first.
 STAGES = (
     ("device",),
-    ("boolean", "large boolean", "votes", "relaxed", "nonnegative", "ratings", "large ratings",
-     "features", "large features"),
-    ("starts",), ("first answer",), ("largest",), ("tests",), ("iasg",), ("blocks",),
+    ("large features", "features", "boolean", "votes", "relaxed", "large ratings", "ratings",
+     "nonnegative"),
+    ("starts",), ("first answer",), ("large boolean", "largest"), ("tests",), ("iasg",),
+    ("blocks",),
 )  # fmt: skip
 #: Runs beside all stages but the first, on cores of its own, as many as those of the records of
-#: CPUs.
+#: CPUs. The phases that follow when it has ended have them too.
 BESIDE, OWN_CORES = "on cpu", 2
 
 

@@ -40,6 +40,27 @@ def test_pruning_keeps_the_most_likely_of_all_subsets_where_factors_do_not_overl
     np.testing.assert_array_equal(kept[1], basis[:, list(best)])
 
 
+def test_pruning_drops_what_costs_least_where_factors_overlap():
+    rng = np.random.default_rng(1)
+    usage, basis = rng.random((40, 9)) < 0.4, rng.random((30, 9)) < 0.4
+    usage[:, 8], basis[:, 8] = usage[:, 2], basis[:, 2]
+    chance = np.where(usage[:, :6] @ basis[:, :6].T, 0.9, 0.2)
+    values = (rng.random(chance.shape) < chance).astype(float)
+    values[rng.random(values.shape) < 0.1] = np.nan
+    gain = boolean_start._gain(values, usage @ basis.T)
+
+    def height(factors):
+        return gain[usage[:, factors] @ basis[:, factors].T].sum(dtype=float)
+
+    kept = list(range(9))
+    while len(kept) > 4:
+        less = [[k for k in kept if k != dropped] for dropped in kept[1:]]  # the first is held
+        kept = max(less, key=height)
+        found = prune(usage, basis, values, len(kept), held=1)
+        np.testing.assert_array_equal(found[0], usage[:, kept])
+        np.testing.assert_array_equal(found[1], basis[:, kept])
+
+
 def test_a_copy_is_pruned_before_anything_else():
     usage = np.zeros((12, 3), bool)
     usage[:6, 0] = usage[:6, 1] = usage[6:, 2] = True
