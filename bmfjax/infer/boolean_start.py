@@ -217,28 +217,24 @@ def _compiled_beside(data, many, rank, num_chains, exchanges, anchors):
         yield
         return
 
-    def begin():
-        def empty(number):
-            return [np.zeros((num_chains, size, number), bool) for size in data.shape]
+    def empty(number):
+        return [np.zeros((num_chains, size, number), bool) for size in data.shape]
 
-        start = empty(many)
-        runs = [(*start, POLISH, FlipRatePrior(num_rates=2), (), anchors)]
-        if exchanges:  # the program that takes longest, first
-            kept = start[0 if sides_of(data.shape, "longer").kept == "usage" else 1]
-            vectors = np.zeros((_most_vectors(kept), kept.shape[1]), bool)
-            moved = _with_rebirths(data, empty(rank)[0])
-            runs.insert(0, (*empty(rank), EXCHANGE, *moved, anchors, vectors))
-        return runs
+    def begin(*given):
+        try:
+            _sweeps(random.key(0), data, *given).is_ready(1e-3)
+        except Exception as error:  # the sweeps themselves will say so
+            say("searching starts", f"compiling them meanwhile has failed: {error}")
 
-    def make(given):
-        _sweeps(random.key(0), data, *given).is_ready(1e-3)
-
-    runs = begin()
-    with ThreadPoolExecutor(len(runs)) as threads:
-        begun = [threads.submit(make, given) for given in runs]
+    if exchanges:
+        # What takes longest to compile is traced before all else: threads share an interpreter.
+        kept = empty(many)[0 if sides_of(data.shape, "longer").kept == "usage" else 1]
+        vectors = np.zeros((_most_vectors(kept), kept.shape[1]), bool)
+        moved = _with_rebirths(data, empty(rank)[0])
+        begin(*empty(rank), EXCHANGE, *moved, anchors, vectors)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(begin, *empty(many), POLISH, FlipRatePrior(num_rates=2), (), anchors)
         yield
-    for error in filter(None, (one.exception() for one in begun)):  # the sweeps will say so
-        say("searching starts", f"compiling them meanwhile has failed: {error}")
 
 
 def _all_factors(chains, held: int) -> tuple[np.ndarray, ...]:

@@ -40,7 +40,12 @@ from bmfjax.infer.reducers import Reducer
 from bmfjax.infer.search_ends import SearchEnds
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.budget import divided
-from bmfjax.kernels.numerics.compiling import Compilation, chain_options, once_options
+from bmfjax.kernels.numerics.compiling import (
+    Compilation,
+    chain_options,
+    once_options,
+    quick_random,
+)
 from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.kept_programs import (
     compiled_and_kept,
@@ -205,12 +210,15 @@ class ChainRun:
 
         def of_group(group):
             own = numbers[group]
-            there = jax.tree.map(lambda leaf: leaf[own], position)
+            is_all = position is None or np.array_equal(own, np.arange(num_chains))
+            # To take some of a leaf is a program of its own, for each form of a leaf.
+            there = position if is_all else jax.tree.map(lambda leaf: leaf[own], position)
             return words, own.astype(np.int32), there, self._data
 
         given, first = (P(), P(CHAINS), P(CHAINS)), of_group(groups[0])
         seen = self._on_mesh(self._loop.first_observed, given, P(CHAINS))
-        of_first = self._made("observed", first, lambda: self._seen(seen, first))
+        with quick_random(is_short):
+            of_first = self._made("observed", first, lambda: self._seen(seen, first))
         observed = {
             n: jax.ShapeDtypeStruct((len(numbers), *s.shape[1:]), s.dtype)
             for n, s in of_first.items()
@@ -230,7 +238,8 @@ class ChainRun:
         slots = tuple((kind, *sorted(number.items())) for kind, number in self._slots.items())
         start = self._on_mesh(start, given, (_PARTS, P(CHAINS)))
         start = self._made("start", (first, slots), lambda: self._starting(start, first, slots))
-        started = [start(*of_group(group)) for group in groups]
+        with quick_random(is_short):
+            started = [start(*of_group(group)) for group in groups]
         self._carries, self._keys = map(list, zip(*started, strict=True))
         self._advance = None
 
@@ -378,7 +387,8 @@ class ChainRun:
         placed = (_PARTS, P(), P(), P(), P(), P(CHAINS))
         chunk = functools.partial(self._loop.chunk, traced=dict(self._every["trace"]))
         run = jax.jit(self._on_mesh(chunk, placed, _PARTS), donate_argnums=(0,))
-        lowered = run.lower(*given)
+        with quick_random(self._is_short):
+            lowered = run.lower(*given)
         compile = functools.partial(lowered.compile, compiler_options=chain_options(self._is_short))
         return Compilation(lambda: compiled_and_kept(file, compile))
 

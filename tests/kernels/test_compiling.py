@@ -132,10 +132,31 @@ def test_a_folder_of_another_user_is_not_used(no_cache, monkeypatch, tmp_path):
 def test_what_is_short_is_compiled_quickly_on_a_gpu(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setenv("XLA_FLAGS", "")
-    quick = {"xla_gpu_autotune_level": 0}
+    quick = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
     assert compiling.once_options() == compiling.chain_options(is_short=True) == quick
     assert compiling.chain_options() is None
     monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_autotune_level=3")
-    assert compiling.once_options() is None
+    assert compiling.once_options() == {"xla_gpu_enable_triton_gemm": False}
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     assert compiling.chain_options(is_short=True) is None
+
+
+def test_short_runs_are_traced_with_the_random_kernel_of_a_gpu(monkeypatch):
+    """Also where several threads trace at once: the setting stays until the last has ended."""
+    is_set = lambda: getattr(jax.config, compiling.RANDOM_KERNEL)  # noqa: E731
+    before = is_set()
+    with compiling.quick_random():
+        assert is_set() == before  # on a CPU
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with compiling.quick_random(is_short=False):
+        assert is_set() == before
+    one, two = compiling.quick_random(), compiling.quick_random()
+    one.__enter__()
+    two.__enter__()
+    one.__exit__(None, None, None)
+    assert is_set() is True
+    two.__exit__(None, None, None)
+    assert is_set() == before
+    with pytest.raises(KeyError), compiling.quick_random():
+        raise KeyError
+    assert is_set() == before

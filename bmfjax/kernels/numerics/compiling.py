@@ -32,8 +32,10 @@ LEVEL, PASSES = "xla_backend_optimization_level", "xla_disable_hlo_passes"
 #: more than it gains where the cores are busy with other chains.
 OPTIONS = {LEVEL: 1, PASSES: "cpu-parallel-task-assigner"}
 #: On a GPU, to choose between variants of a program by their time takes longer than what runs for
-#: seconds gives back.
-QUICK = {"xla_gpu_autotune_level": 0}
+#: seconds gives back; and products are those of a library, which need not be compiled.
+QUICK = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
+#: What lets JAX's own kernel draw random words on a GPU.
+RANDOM_KERNEL = "jax_threefry_gpu_kernel_lowering"
 #: The first jaxlib known to take a list as a compiler option.
 LISTS = (0, 10)
 #: Set to 0, it switches `use_compilation_cache` off.
@@ -187,6 +189,35 @@ def _options(*names, is_short: bool = True) -> dict | None:
     if jaxlib.version.__version_info__ < LISTS:
         names = [n for n in names if n != PASSES]
     return {n: OPTIONS[n] for n in names if n not in flags}
+
+
+_quick = {"number": 0, "before": None}
+_quick_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def quick_random(is_short: bool = True):
+    """Let programs of short runs that are traced meanwhile draw random words by JAX's own kernel.
+
+    On a GPU: the words are the same. Otherwise the instructions of each of dozens of draws become a
+    part of several kernels, which takes half of their compilation. Other threads that trace
+    programs meanwhile get it too.
+    """
+    if not is_short or jax.default_backend() != "gpu" or not hasattr(jax.config, RANDOM_KERNEL):
+        yield
+        return
+    with _quick_lock:
+        if _quick["number"] == 0:
+            _quick["before"] = getattr(jax.config, RANDOM_KERNEL)
+            jax.config.update(RANDOM_KERNEL, True)
+        _quick["number"] += 1
+    try:
+        yield
+    finally:
+        with _quick_lock:
+            _quick["number"] -= 1
+            if _quick["number"] == 0:
+                jax.config.update(RANDOM_KERNEL, _quick["before"])
 
 
 class Compilation:
