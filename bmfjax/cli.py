@@ -36,6 +36,8 @@ MOST_SHARING, MESH_WORDS = 8, ("auto", "none")
 WRITING, PAGE_SECONDS = 5.0, 4.0
 #: Share of the time that a command may take in which a page must be written, or is left out.
 LATE = 1.25
+#: Factors of a fit where their number is not given, and the model has none of its own.
+RANK = 4
 #: Where a fit may be stopped, besides the sampling.
 BEFORE, AFTER = "before the sampling", "before all results were written"
 
@@ -252,12 +254,15 @@ def _add_fit(commands, models) -> None:
     )
     if not models:
         return
-    from bmfjax.specs import run
+    from bmfjax.specs import MODELS, run
 
+    ratings = {name: m.default_rank for name, m in MODELS.items() if m.default_rank}
+    others = "; ".join(f"{name}: {number} at most" for name, number in ratings.items())
     fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     fit.add_argument(
-        "--rank", type=_number_or_auto, default=4, metavar="N",
-        help="number of factors; auto: found, with the probability of every number",
+        "--rank", type=_number_or_auto, metavar="N",
+        help="number of factors; auto: found, with the probability of every number (default: "
+        f"{RANK}; {others})",
     )  # fmt: skip
     fit.add_argument(
         "--max-rank", type=int, metavar="N",
@@ -467,7 +472,7 @@ def _cores_to_share(options, data) -> int | None:
     # Without a mesh two chains run on a core.
     few = -(-options.chains // 2) < number
     # Options and unknown ranks may bring moves, of which every device would make all.
-    plain = options.mesh == "auto" and not options.option and isinstance(options.rank, int)
+    plain = options.mesh == "auto" and not options.option and options.rank != "auto"
     pays = FAMILIES[options.model].pays_on_mesh(data, options.sampler)
     return number if few and plain and pays else None
 
@@ -1083,11 +1088,14 @@ def _write_page(result, output) -> list:
 
 def _read(options, mesh=None):
     """Read the data, and say what was read, and which model is theirs where none is named."""
+    from bmfjax.specs import MODELS
     from bmfjax.specs.default import default_model
 
     is_named = bool(options.model)
     if not is_named:  # for what follows before the size is known, which is alike for both
         options.model = default_model(0, 1, _said(options)).model
+    if getattr(options, "rank", RANK) is None and MODELS[options.model].default_rank is None:
+        options.rank = RANK
     data = _read_data(options, mesh)
     _say(f"{options.data}: {data.reading}")
     if not is_named:

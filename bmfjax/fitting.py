@@ -21,6 +21,7 @@ from bmfjax.result import Fit
 from bmfjax.specs import MODELS, ModelName, SamplerName, with_fields_refused
 from bmfjax.specs.base import AUTO, Model, Sampler
 from bmfjax.specs.default import RULE
+from bmfjax.specs.ratings import RATINGS_RANK
 from bmfjax.specs.run import ACCURATE, CHECKPOINT_SECONDS, MAX_RANK, MAX_TIME
 from bmfjax.verdict import RHAT_GOOD, RHAT_USABLE
 
@@ -67,6 +68,7 @@ def fit(
     rank : int, "auto" or Model
         Number of factors, at most the smaller side of the matrix; "auto" finds it, and
         `Fit.rank_probabilities` is its posterior. Or a model with its rank, as ``OrMachine(4)``.
+        By default {ratings_rank} of `PMF` and `OrderedProbit`.
     sampler : str or Sampler, optional
         `Gibbs`, of every model; `SMC` for `OrMachine`; `Minibatch`, `IterateAveraging` and
         `ThesisAveraging` for `Relaxed`; `Batch` and `SVI` for `Logistic`.
@@ -74,7 +76,8 @@ def fit(
         `Features`; `OrMachine`, and its variants `OrMachineEffects`, `DeepOrMachine`, `OneHot` and
         `Hamming`; `Relaxed`; `Logistic`; `NMF`; `Poisson`; of ratings `PMF`, `Probit` and
         `OrderedProbit`.
-        Default: {rule}.
+        Default: `PMF` of `Ratings`, else
+        {rule}.
         Names: {models}.
     max_rank : int, optional
         Most factors that "auto" may find: by default {max_rank}, doubled while all are used and
@@ -103,10 +106,9 @@ def fit(
         the result is of the draws so far, if need be of the warm-up or of the starts, and the
         verdict says so.
     seed : int
-        The draws depend on it, the data, and the options that change draws; on one CPU bit for
-        bit.
+        Sets the draws, on one CPU bit for bit.
     progress : bool
-        Show on standard error what runs, and what chains wait for.
+        Show on standard error what runs and is waited for.
     anchors : mapping or DataFrame, optional
         Known factors, the first of `rank`, whose basis stays as it is given: names with lists of
         columns, or with a number a column. NaN is learned.
@@ -137,7 +139,7 @@ def fit(
 
     Notes
     -----
-    Ctrl-C stops the sampling, and draws taken so far make the result. SIGTERM and SIGUSR1 write the
+    Ctrl-C stops the sampling, and draws so far make the result. SIGTERM and SIGUSR1 write the
     checkpoint, and end the process.
 
     Examples
@@ -199,6 +201,7 @@ fit.__doc__ = inspect.cleandoc(fit.__doc__ or "").format(
     ),
     rule=textwrap.fill(RULE, 80, subsequent_indent=" " * 4),
     max_rank=MAX_RANK,
+    ratings_rank=RATINGS_RANK,
     rhat=RHAT_GOOD,
     rhat_approximate=RHAT_USABLE,
     accurate=ACCURATE,

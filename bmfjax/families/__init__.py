@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bmfjax.data import InputError, checks
+from bmfjax.data import InputError, Ratings, checks
 from bmfjax.data.anchors import read_anchors
 from bmfjax.data.attributes import read_attributes
 from bmfjax.data.io.load import load_share
@@ -35,7 +35,7 @@ from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import agreed, checked_mesh
 from bmfjax.specs import checked_sampler, sampler_of
 from bmfjax.specs.base import AUTO, Model, Sampler
-from bmfjax.specs.default import BITS, MESH, WEIGHTS, Default, default_model
+from bmfjax.specs.default import BITS, MESH, OF_RATINGS, WEIGHTS, Default, default_model
 from bmfjax.specs.run import MAX_RANK, NUM_SAMPLES, UNTIL
 
 _ALL = (
@@ -87,14 +87,16 @@ def ask(
     is_named = model is not None or isinstance(rank, Model)
     said = _said(sampler, init, mesh)
     # What is read does not depend on which of the two it is, but with a mesh, which is one's alone.
-    first = model if is_named else default_model(0, 1, said, before).model
+    first = model if is_named else first_model(data, said, before)
     model = asked_model(rank, first, max_rank)
     family = FAMILIES[model.name]
     mesh = None if mesh is None else checked_mesh(mesh)
     share_of = family.share_of(mesh, model, sampler, chains)
     data = agreed(mesh, functools.partial(_read, family, data, model.name, share_of))
     check_structure(data)
-    default = None if is_named else default_of(data, model.rank, model.max_rank, said, before)
+    default = None
+    if not is_named:
+        default = default_of(data, model.rank, model.max_rank, said, before)
     if default is not None:
         model = asked_model(rank, default.model, max_rank)
         family = FAMILIES[model.name]
@@ -102,6 +104,8 @@ def ask(
     if anchors is not None:
         anchors = _known_factors(family, data, model, anchors)
     attributes = _known_lines(family, data, model.name, row_attributes, column_attributes)
+    if model.rank is None:
+        model = dataclasses.replace(model, rank=min(model.default_rank, *data.shape))
     rank, most = model.rank, model.max_rank
     finds_rank = isinstance(rank, str) and rank == AUTO
     if finds_rank and anchors is not None:
@@ -153,8 +157,17 @@ def _said(sampler, init, mesh) -> list[str]:
     return found
 
 
+def first_model(data, said, before) -> str:
+    """Return the model by which data are read where none is named: the default, but of the size."""
+    if isinstance(data, Ratings):
+        return OF_RATINGS.model
+    return default_model(0, 1, said, before).model
+
+
 def default_of(data, rank, max_rank=None, said=(), before=None) -> Default:
     """Return the model of data where none is named (`bmfjax.specs.default`)."""
+    if isinstance(data, Ratings):
+        return OF_RATINGS
     rank = most_factors(rank, max_rank, data)
     return default_model(math.prod(data.shape), rank, said, before)
 
@@ -185,7 +198,7 @@ def asked_model(rank: Any, model: Any, max_rank: Any = None) -> Model:
         own = getattr(model, name)
         if value is not None and own is not None and value != own:
             raise InputError(f"{name} is {value!r}, and the model is {model}; give one of them")
-    if rank is None and model.rank is None:
+    if rank is None and model.rank is None and model.default_rank is None:
         found = ", or let the fit find it: rank='auto'" * bool(FAMILIES[model.name].finds_rank)
         raise InputError(f"the number of factors is not given; give it, such as rank=4{found}")
     return dataclasses.replace(model, **{n: v for n, v in given.items() if v is not None})

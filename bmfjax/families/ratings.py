@@ -37,6 +37,7 @@ from bmfjax.data.attributes import (
     read_new,
     standardised,
 )
+from bmfjax.data.blocks import spaced
 from bmfjax.data.intake import as_table
 from bmfjax.data.names import names_of_index
 from bmfjax.data.reading.door import holds_lines, is_frame
@@ -46,6 +47,7 @@ from bmfjax.families import memory, relevance
 from bmfjax.families.base import (
     Chains,
     Family,
+    KeptDraws,
     NumbersFit,
     Ordered,
     Plan,
@@ -70,7 +72,7 @@ from bmfjax.kernels.ratings.vectors import draw_side
 from bmfjax.models.pmf import LEVEL_SCALES, pmf_priors_by_scale
 from bmfjax.models.relaxed import gamma_parameters
 from bmfjax.posterior import cells, scores
-from bmfjax.posterior.principal import principal_draws
+from bmfjax.posterior.principal import num_needed, principal_draws
 from bmfjax.posterior.recommending import positions_of, recommendations, similar
 from bmfjax.posterior.selection import informed
 from bmfjax.report import facts, words
@@ -111,6 +113,10 @@ _OTHER = {"rows": "column", "columns": "row"}
 WARMUP = 100
 #: Sweeps over latent values and vectors between two draws of new lines that are kept.
 SWEEPS = 25
+#: Factors that a fit of unknown rank leaves out add at most this share of the noise's standard
+#: deviation to predictions, and so less than a four-hundredth to their mean squared error; and
+#: observed cells of which that is asked.
+LEFT_OUT, ASKED = 0.05, 2000
 #: How often the first draw of a chain is visited before those that are kept.
 SETTLE = 20
 
@@ -213,6 +219,7 @@ class RatingsFit(NumbersFit):
     }
     what = "ratings"
     _counts_as_factor, _ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
+    _shown_factors = "that at least half of the draws use, and any others that predictions need"
 
     @property
     def _other_model(self):
@@ -676,14 +683,19 @@ class Factorisation(Family):
             },
             sites=tuple(density.sites),
             trace=(*traced, *learned),
-            arguments={"sides": sides},
+            arguments={"sides": sides, "density": density},
         )
 
     def judged(self, problem, chains, entries, seen, agreement=None, *_, **more):
-        return verdict.of_ratings(
+        found = verdict.of_ratings(
             entries, len(seen.trace["log_joint"]), alike(problem, agreement), seen.trace,
             seen.sites.get("cutpoints"), **more,
         )  # fmt: skip
+        if agreement is None or not problem.finds_rank:
+            return found
+        shown = agreement.shape[-1]
+        needed = shown if shown > num_counted(problem, seen) else None
+        return found.changed(rank_predicting=needed)
 
     def product_draws(self, problem, drawn):
         usage, basis = super().product_draws(problem, drawn)
@@ -693,9 +705,10 @@ class Factorisation(Family):
         held, number = problem.num_anchors, None
         drawn = _in_given_units(seen.sites, chains.arguments["sides"])
         if problem.finds_rank:
-            # A draw uses as many principal factors as it was counted.
-            used = np.arange(int(problem.rank)) < seen.at_draws("rank")[..., None]
-            drawn, number = _with_matrices(drawn), len(kept_factors(used))
+            drawn, some = _with_matrices(drawn), _some_observed(problem)
+            rest = LEFT_OUT * float(np.mean(_noise_sd(chains.arguments["density"])(drawn)))
+            needed = num_needed(drawn["usage"], drawn["basis"], some, rest)
+            number = max(num_counted(problem, seen), needed)
         drawn = principal_draws(drawn, seen.best, held, number)
         if held:  # bit for bit
             drawn["basis"][..., :held] = problem.anchors.values
@@ -841,6 +854,22 @@ def _noise_sd(density: PMFDensity):
         return relevance.noise_sd(None if density.learns_precision else density.precision)
     sd = (math.pi / 2.0) ** 0.5 if density.categories == 2 else 1.0
     return lambda found: sd
+
+
+def num_counted(problem: Problem, seen: KeptDraws) -> int:
+    """Return how many factors stand out of the noise in at least half of the draws; or one.
+
+    A draw uses as many principal factors as it was counted.
+    """
+    used = np.arange(int(problem.rank)) < seen.at_draws("rank")[..., None]
+    return len(kept_factors(used))
+
+
+def _some_observed(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and columns of some observed cells, spread evenly over all of them."""
+    rows, columns, *_ = observed(problem.data, LINKS[problem.model.name].name)
+    some = spaced(len(rows), ASKED)
+    return rows[some], columns[some]
 
 
 def _with_matrices(drawn) -> dict:

@@ -64,6 +64,40 @@ def principal_draws(
     return found
 
 
+def num_needed(usage, basis, cells: tuple, rest: float) -> int:
+    """Return how many principal factors of every draw, the largest, the predictions need.
+
+    Those after them add at most `rest` to the posterior means of `cells` (rows, columns), as a root
+    mean square. A factor of noise alone is another one in every draw and adds little to the mean;
+    weak ones that are real add up.
+
+    Parameters
+    ----------
+    usage, basis : (chain, draw, lines, rank) float
+    cells : tuple of (cell,) int arrays
+    rest : float
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> usage, basis = np.eye(2)[None, None] * [3.0, 0.1], np.eye(2)[None, None]
+    >>> [num_needed(usage, basis, ([0, 1], [0, 1]), rest) for rest in (0.01, 0.5)]
+    [2, 1]
+    """
+    rows, columns = cells
+    flat = [np.asarray(f, float).reshape(-1, *f.shape[2:]) for f in (usage, basis)]
+    after = np.zeros((len(rows), usage.shape[-1]))
+    for u, v in zip(*flat, strict=True):
+        of_usage, of_basis = _principal(u, v)
+        adds = (u[rows] @ of_usage) * (v[columns] @ of_basis)
+        after += adds[:, ::-1].cumsum(1)[:, ::-1]  # those from each one on
+    sizes = np.sqrt(np.mean((after / len(flat[0])) ** 2, axis=0))
+    return int(np.sum(sizes > rest))
+
+
 def _turned(precision, move):
     """Return the precision matrices of x @ move (draw, rank, number) where x has these."""
     if move.shape[1] == move.shape[2]:

@@ -272,6 +272,8 @@ class Model(Value):
 
     #: What samples it for each of its samplers; the first is the default.
     samplers: ClassVar[Mapping[type[Sampler], Kernel]]
+    #: The number of factors where none is given; None: it must be.
+    default_rank: ClassVar[int | None] = None
 
     rank: int | str | None = parameter(
         None,

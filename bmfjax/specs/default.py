@@ -12,6 +12,7 @@ from typing import NamedTuple
 from bmfjax.specs.base import Model, prior_names
 from bmfjax.specs.boolean import OrMachine
 from bmfjax.specs.features import Features
+from bmfjax.specs.ratings import PMF
 
 #: Entries times factors up to which four chains of features have the draws of a first verdict, some
 #: 350 sweeps with their starts, in the default time on one core: 25 ns each.
@@ -34,6 +35,10 @@ class Default(NamedTuple):
 
     model: str
     why: str
+
+
+#: The model of `bmfjax.Ratings`.
+OF_RATINGS = Default(PMF.name, f"model: {PMF.name}, the default of ratings")
 
 
 def default_model(

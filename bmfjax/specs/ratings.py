@@ -24,6 +24,9 @@ from bmfjax.specs.base import (
 from bmfjax.specs.priors import RELEVANCE
 from bmfjax.specs.samplers import Gibbs
 
+#: Factors of ratings where their number is not given: their precision matrix is learned, and
+#: shrinks those that few ratings tell of.
+RATINGS_RANK = 10
 #: Shape and rate of the prior of the relative precision of coefficients of attributes.
 RIDGE = (0.5, 0.01)
 #: What the lines of attributes know of their cells: the sides of each choice.
@@ -124,6 +127,7 @@ class PMF(RatingsModel):
     """
 
     name: ClassVar = "pmf"
+    default_rank: ClassVar = RATINGS_RANK
 
     precision: float | None = parameter(
         None, "fixes the noise precision (2 in the paper)", a_positive("number"), flag=PRECISION,
@@ -168,3 +172,4 @@ class OrderedProbit(RatingsModel):
     """
 
     name: ClassVar = "ordered-probit"
+    default_rank: ClassVar = RATINGS_RANK

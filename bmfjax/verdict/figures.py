@@ -135,6 +135,8 @@ class Figures:
     rank_between : tuple of int
         The shortest range of numbers of factors that has a probability of 0.9, smallest and
         largest, and `rank_between_probability`, what it has.
+    rank_predicting : int
+        How many factors predictions need, where more than stand out of the noise.
     rank_at_bound : float
         Probability that all factors are there that were allowed; from 0.05 on more may be there,
         which is `rank_bounded`. A fit that is `rank_cramped` had no time to start with more.
@@ -220,6 +222,7 @@ class Figures:
     rank: int | None = None
     rank_probability: float | None = None
     rank_mean: float | None = None
+    rank_predicting: int | None = None
     rank_between: tuple[int, int] | None = None
     rank_between_probability: float | None = None
     rhat_rank: float | None = None

@@ -60,6 +60,12 @@ def of_number(
 
     >>> of_number(Figures(num_chains=4, rank=4, factors_holding=("1", "2"), **wide)).said
     'draws use between 3 and 5 (0.96)'
+
+    Ratings are predicted with factors that do not stand out of the noise:
+
+    >>> weak = Figures(num_chains=4, rank=1, rank_probability=1.0, rank_predicting=20)
+    >>> of_number(weak).said
+    'predictions need 20 factors; those that stand out of the noise are 1 with probability 1.00'
     """
     if figures.rank is None:
         return Number(status=Holds.HOLDS, said="their number was given", given=True)
@@ -82,6 +88,11 @@ def of_number(
     else:
         status, remedy = Holds.HOLDS, ""
         said = f"{'draws use' if _come_and_go(figures) else 'their number is'} {in_range(figures)}"
+        if figures.rank_predicting:
+            said = (
+                f"predictions need {figures.rank_predicting} factors; those that stand out of the "
+                f"noise are {in_range(figures)}"
+            )
     return Number(status=status, said=said, remedy=remedy, **known)
 
 
