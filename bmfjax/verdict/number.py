@@ -56,13 +56,11 @@ def of_number(
     >>> of_number(Figures(num_chains=4, rank=4, rank_probability=0.40, **wide)).said
     'their number is between 3 and 5 (0.96)'
 
-    Where draws use more factors than hold, this is no number of factors to rely on:
+    Where draws use more factors than hold, or predictions need more than stand out, this is no
+    number of factors to rely on:
 
     >>> of_number(Figures(num_chains=4, rank=4, factors_holding=("1", "2"), **wide)).said
     'draws use between 3 and 5 (0.96)'
-
-    Ratings are predicted with factors that do not stand out of the noise:
-
     >>> weak = Figures(num_chains=4, rank=1, rank_probability=1.0, rank_predicting=20)
     >>> of_number(weak).said
     'predictions need 20 factors; those that stand out of the noise are 1 with probability 1.00'
@@ -87,12 +85,13 @@ def of_number(
         said = f"their number, {figures.rank}, was found by {found}"
     else:
         status, remedy = Holds.HOLDS, ""
-        said = f"{'draws use' if _come_and_go(figures) else 'their number is'} {in_range(figures)}"
+        what = "draws use" if _come_and_go(figures) else "their number is"
         if figures.rank_predicting:
-            said = (
+            what = (
                 f"predictions need {figures.rank_predicting} factors; those that stand out of the "
-                f"noise are {in_range(figures)}"
+                "noise are"
             )
+        said = f"{what} {in_range(figures)}"
     return Number(status=status, said=said, remedy=remedy, **known)
 
 
