@@ -7,7 +7,9 @@ import pytest
 import scipy.sparse as sp
 
 import bmfjax
+from bmfjax import cli
 from bmfjax.cli import main
+from bmfjax.data import InputError
 from bmfjax.families import FAMILIES, ask, boolean
 from bmfjax.infer.mcmc import ormachine, smc, variants
 from bmfjax.infer.mcmc.kernel import arguments_of
@@ -50,6 +52,26 @@ def test_the_default_model_follows_the_size_and_what_is_said(
 ):
     found = default_model(entries, rank, said, before)
     assert found.model == model and found.why.startswith(f"model: {model} (") and why in found.why
+
+
+def test_ratings_need_neither_a_model_nor_a_number_of_factors(tmp_path):
+    r = np.random.default_rng(0)
+    for shape, rank in (((30, 12), 10), ((30, 4), 4)):
+        rows, columns = np.divmod(np.arange(30 * shape[1]), shape[1])
+        data = bmfjax.Ratings(rows, columns, r.integers(1, 6, len(rows)), shape=shape)
+        found = ask(data)
+        assert (found.model, found.rank) == (bmfjax.PMF(rank), rank) and not found.finds_rank
+        assert "default of ratings" in found.default
+        assert ask(data, model="ordered-probit").model == bmfjax.OrderedProbit(rank)
+        assert ask(data, 2).model == bmfjax.PMF(2) and ask(data, "auto").finds_rank
+    with pytest.raises(InputError, match="number of factors is not given"):
+        ask(np.eye(4), model="nmf")
+    ratings = tmp_path / "stars.csv"
+    ratings.write_text("ann,Heat,5\nann,Alien,4\nbob,Heat,2\n")
+    for words, given in ((["zoo"], cli.RANK), ([str(ratings), "--model", "pmf"], None)):
+        options = cli.build_parser().parse_args(["fit", *words])
+        cli._read(options)
+        assert options.rank == given
 
 
 def test_a_call_that_names_no_model_has_the_default():

@@ -108,6 +108,26 @@ def test_noise_has_hardly_any_factors(model):
     assert fit.rank == 1  # a result has a column
 
 
+def test_predictions_keep_factors_that_are_each_as_weak_as_noise():
+    """Six of one size, at the edge of the noise; most draws count two of them or fewer."""
+    r = np.random.default_rng(0)
+    left, right = (np.linalg.qr(r.normal(size=(n, 6)))[0] for n in (40, 30))
+    truth = 3.0 + 0.21 * np.sqrt(40 * 30) * left @ right.T
+    noisy = truth + 0.5 * r.normal(size=truth.shape)
+    hidden = r.random(truth.shape) >= 0.8
+    fit = bmfjax.fit(np.where(hidden, np.nan, noisy), "auto", model="pmf", **SIZE)
+    counted = max(fit.figures.rank, 1)
+    assert fit.figures.rank_predicting == fit.rank > counted
+    assert fit.verdict.number.rank == fit.figures.rank
+
+    def error(predicted):
+        return np.sqrt(np.mean((predicted - truth)[hidden] ** 2))
+
+    rest = fit.usage_draws[..., counted:] @ transposed(fit.basis_draws[..., counted:])
+    kept = fit.predict(kind="mean")
+    assert error(kept) < 0.9 * error(kept - rest.mean((0, 1)))
+
+
 def test_relaxed_chains_start_where_annealed_ones_have_come():
     """At the truth, each at its own point, with precision and rates at their conditional means."""
     data = bmfjax.BinaryMatrix(three_tiles())
