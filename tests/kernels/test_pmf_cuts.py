@@ -114,7 +114,7 @@ def test_draws_are_those_of_the_conditional():
     @fast_jit
     def many(keys):
         def step(carry, key):
-            position, fit, accepted = draw_cuts_and_scale(key, *carry, value, SEEN, DENSITY)
+            position, fit, accepted, _ = draw_cuts_and_scale(key, *carry, value, SEEN, DENSITY)
             scale = jnp.log(jnp.abs(position["row_effect"][0])) - start
             return (position, fit), (jnp.append(position["cutpoints"], scale), accepted)
 
@@ -166,7 +166,7 @@ def test_cut_points_never_meet():
     @fast_jit
     def many(position, fit, keys):
         def step(carry, key):
-            position, fit, accepted = draw_cuts_and_scale(key, *carry, value, seen, density)
+            position, fit, accepted, _ = draw_cuts_and_scale(key, *carry, value, seen, density)
             return (position, fit), (position["cutpoints"], accepted)
 
         return lax.scan(step, (position, fit), keys)[1]

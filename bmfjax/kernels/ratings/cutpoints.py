@@ -71,7 +71,8 @@ class Slopes(NamedTuple):
 def draw_cuts_and_scale(key, position, fit, value, seen, density: PMFDensity):
     """Draw cut points and scale given the fits, categories from 0 and padding; all (entry,).
 
-    Return the position, the new fits, and 1.0 where the step was accepted, else 0.0.
+    Return the position, the new fits, 1.0 where the step was accepted, else 0.0, and the log
+    likelihood.
     """
     key_move, key_accept = random.split(key)
     mean, sd = density.level
@@ -87,12 +88,13 @@ def draw_cuts_and_scale(key, position, fit, value, seen, density: PMFDensity):
         step, upper = _newton(cuts, at, at_scale, density)
         move = step + back_substitute(upper[..., None], noise[:, None])[:, 0]
         proposal = _moved(cuts, move[:-1]), log_scale + move[-1], at.terms
-        return proposal, (cuts, log_scale, at.gain, step, upper)
+        likelihood = jnp.sum(jnp.where(seen, at.terms, 0.0))
+        return proposal, (cuts, log_scale, at.gain, likelihood, step, upper)
 
     # At the cut points and at those proposed there, which is one program to compile.
     start = position["cutpoints"], jnp.zeros((), fit.dtype), jnp.zeros_like(fit)
     both = lax.scan(look, start, length=2)[1]
-    (cuts, proposed), (_, log_scale), (_, gain), (ahead, back), uppers = both
+    (cuts, proposed), (_, log_scale), (_, gain), likelihoods, (ahead, back), uppers = both
     # What the proposal has become in floating point numbers.
     stretch = jnp.log(jnp.diff(proposed)) - jnp.log(jnp.diff(cuts))
     move = jnp.concatenate([proposed[:1] - cuts[:1], stretch, log_scale[None]])
@@ -108,7 +110,8 @@ def draw_cuts_and_scale(key, position, fit, value, seen, density: PMFDensity):
     scale = jnp.exp(log_scale)
     scaled = scaled_position(position, scale) | {"cutpoints": proposed}
     position = jax.tree.map(lambda a, b: jnp.where(accept, b, a), position, scaled)
-    return position, jnp.where(accept, scale * fit, fit), accept.astype(fit.dtype)
+    fit, likelihood = (jnp.where(accept, b, a) for a, b in ((fit, scale * fit), likelihoods))
+    return position, fit, accept.astype(fit.dtype), likelihood
 
 
 def scaled_position(position, scale) -> dict:
@@ -248,17 +251,20 @@ def draw_levels(key, position, fit, data, density: PMFDensity, inverse_temperatu
     """Draw the level, behind a probit together with the scale of the fits; translate the effects.
 
     `fit` is (entry,), in the order of `bmfjax.kernels.ratings.vectors.entry_fits` by column. Return
-    the position, the new fits, and 0.0 where a step of level and scale was rejected, else 1.0.
+    the position, the new fits, 0.0 where a step of level and scale was rejected, else 1.0, and the
+    log likelihood: None of the identity, whose noise is drawn after this.
     """
     key_level, *keys = random.split(key, 5)
-    accepted = jnp.ones((), fit.dtype)
+    accepted, likelihood = jnp.ones((), fit.dtype), None
     value, seen = flat_values(data.by_column)
     if density.link == "ordered":
-        position, fit, accepted = draw_cuts_and_scale(
+        position, fit, accepted, likelihood = draw_cuts_and_scale(
             key_level, position, fit, value, seen, density
         )
     elif density.link == "probit":
-        position, fit, accepted = _draw_threshold(key_level, position, fit, value, seen, density)
+        position, fit, accepted, likelihood = _draw_threshold(
+            key_level, position, fit, value, seen, density
+        )
     else:
         weight = inverse_temperature * noise_precision(position, density)
         mean, sd = density.level
@@ -276,19 +282,20 @@ def draw_levels(key, position, fit, data, density: PMFDensity, inverse_temperatu
             fit = fit + moved
             if density.rank:
                 position = _translate_mean(k_mean, side, position, density, data)
-    return position, fit, accepted
+    # No probability has changed since.
+    return position, fit, accepted, likelihood
 
 
 def _draw_threshold(key, position, fit, value, seen, density):
     """Draw intercept and scale of a probit: minus the intercept is the one cut point of two."""
     level, (mean, sd) = position["intercept"], density.level
     others = {n: v for n, v in position.items() if n != "intercept"}
-    others, fit, accepted = draw_cuts_and_scale(
+    others, fit, accepted, likelihood = draw_cuts_and_scale(
         key, others | {"cutpoints": -level[None]}, fit - level, (value > 0).astype(value.dtype),
         seen, density._replace(level=(-mean, sd)),
     )  # fmt: skip
     level = -others.pop("cutpoints")[0]
-    return others | {"intercept": level}, fit + level, accepted
+    return others | {"intercept": level}, fit + level, accepted, likelihood
 
 
 def _translate(key, side, position, density, data):

@@ -149,7 +149,7 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
         for side, k in zip(FACTORS, keys, strict=False):
             position |= draw_side(k, side, position, data, density, inverse_temperature)
         fit = entry_fits("column", position, data.by_column, density, data.budget)
-        position, fit, accepted = draw_levels(
+        position, fit, accepted, likelihood = draw_levels(
             keys[2], position, fit, data, density, inverse_temperature
         )
         gammas = _draw_gammas(keys[4], data, density, inverse_temperature)
@@ -161,9 +161,9 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
         if density.learns_precision:
             rate = density.precision_gamma[1] + 0.5 * inverse_temperature * residual
             position["precision"] = gammas["noise"] / rate
-        noise = noise_precision(position, density)
-        terms = log_probabilities(density.link, value, fit, noise, position.get("cutpoints"))
-        likelihood = jnp.sum(jnp.where(seen, terms, 0.0))
+        if likelihood is None:
+            terms = log_probabilities(density.link, value, fit, noise_precision(position, density))
+            likelihood = jnp.sum(jnp.where(seen, terms, 0.0))
         joint = inverse_temperature * likelihood + log_prior(density, position, data)
         info = PMFInfo(joint, likelihood, residual, accepted)
         return PMFState(position), info
