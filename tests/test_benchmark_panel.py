@@ -110,9 +110,10 @@ def test_the_rank_of_ratings_is_chosen_by_a_tenth_of_those_that_are_shown(monkey
     assert len(part.train) + len(part.test) == 300 and 15 < len(part.test) < 50
     assert given == [(5, len(part.train), 10.0), (10, len(part.train), 10.0), (10, 300, 10.0)]
     assert told == {"rank": 10, "number": 10} and len(answer.mean) == 100
-    given.clear()
-    panel_models.rated("pmf", asked, options)
-    assert given == [("auto", 300, 30.0)]
+    for model, rank in (("pmf", None), ("pmf, rank found", "auto")):
+        given.clear()
+        panel_models.rated(model, asked, options)
+        assert given == [(rank, 300, 30.0)]
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """The models of bmfjax in `panel.py`, and what their fits tell about hidden entries.
 
 A model finds its number of factors (``rank="auto"``). One that cannot takes the one of a few whose
-fit predicts a validation tenth best, as the peers choose their settings.
+fit predicts a validation tenth best, as the peers choose their settings. Models of ratings have a
+number of their own, and are also fitted both ways.
 
 bmfjax is imported inside of functions: the processes of peers do not load it.
 """
@@ -28,6 +29,7 @@ class Model(NamedTuple):
     parameters: Mapping[str, Any] = NOTHING
     kernels: str = ""  # rooms of bmfjax, which a hash in the record is of
     finds_rank: bool = True
+    own_rank: bool = False  # the number of factors that it has where none is given
     numbers: bool = False  # takes ones and zeros as numbers; the mean is the probability
     options: Mapping[str, Any] = NOTHING  # of `bmfjax.fit`
 
@@ -54,8 +56,10 @@ FITS = {
     "hamming": Model("Hamming", {}, "kernels/variants", finds_rank=False),
 }
 RATINGS_FITS = {
-    "pmf": Model("PMF", {}, "kernels/ratings"),
+    "pmf": Model("PMF", {}, "kernels/ratings", own_rank=True),
+    "pmf, rank found": Model("PMF", {}, "kernels/ratings"),
     "pmf, rank tried": Model("PMF", {}, "kernels/ratings", finds_rank=False),
+    "ordered-probit": Model("OrderedProbit", {}, "kernels/ratings", own_rank=True),
     "ordered-probit, rank tried": Model("OrderedProbit", {}, "kernels/ratings", finds_rank=False),
 }
 #: Numbers of factors that are tried where a fit does not find it, and the most entries for that.
@@ -150,8 +154,8 @@ def rated(name: str, asked, options):
     def error(rank) -> float:
         return scores(part, told_by(fit(rank, part), part))["rmse"]
 
-    rank, chosen = "auto", {}
-    if not model.finds_rank:
+    rank, chosen = None if model.own_rank else "auto", {}
+    if not (model.finds_rank or model.own_rank):
         limit = limit and limit / (len(RATINGS_RANKS) + 1)
         part = without_a_tenth(asked, options.seed)
         rank = min(RATINGS_RANKS, key=error)
