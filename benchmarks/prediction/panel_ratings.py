@@ -218,7 +218,11 @@ def _threads() -> int:
 
 @peer("SMURFF BPMF", "smurff")
 def smurff_bpmf(asked, seed):
-    """Normal priors; ratings less their mean, or less effects of users and items as well."""
+    """Normal priors; ratings less their mean, or less effects of users and items as well.
+
+    In units of the ratings' standard deviation, which its priors of factors and the precisions that
+    are tried suit.
+    """
     import scipy.sparse as sp
     from smurff import FixedNoise, TrainSession
 
@@ -227,7 +231,8 @@ def smurff_bpmf(asked, seed):
         level, of_user, of_item = effects_of(asked.train, asked.shape)
         if not effects:
             of_user, of_item = np.zeros_like(of_user), np.zeros_like(of_item)
-        left = stars - level - of_user[users] - of_item[items]
+        unit = np.std(stars)
+        left = (stars - level - of_user[users] - of_item[items]) / unit
         # Ones in the test matrix: its values are not used, and zeros would not be stored.
         matrix = sp.csr_matrix((left, (users, items)), asked.shape)
         cells = sp.csr_matrix((np.ones(len(i)), (i, j)), asked.shape)
@@ -246,9 +251,9 @@ def smurff_bpmf(asked, seed):
         place = np.lexsort((j, i))
         values = np.empty((len(draws), len(i)))
         values[:, place] = draws
-        return of_draws(values + add, precision**-0.5, asked.test)
+        return of_draws(unit * values + add, unit * precision**-0.5, asked.test)
 
-    candidates = grid(rank=(10,), precision=(1.2, 1.6), effects=(False, True))
+    candidates = grid(rank=(10,), precision=(1.5, 2.0), effects=(False, True))
     return _tuned(asked, seed, candidates, predict)
 
 
