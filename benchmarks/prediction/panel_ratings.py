@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from benchmarks.prediction.panel_baselines import LEAST
+
 VALIDATION = 0.1
 LEVEL = 0.9
 NOISES = 4
@@ -295,17 +297,21 @@ def myfm_regression(asked, seed):
 
 @peer("myFM ordered probit", "myfm")
 def myfm_ordered(asked, seed):
-    """Its intervals are of whole stars, and its log score is of probabilities."""
+    """Its intervals are of whole stars, and its log score is of probabilities.
+
+    Stars that nobody gave are none: its cut points would not be apart.
+    """
     from myfm import MyFMOrderedProbit
 
+    stars, given = np.unique(asked.train[:, 2], return_inverse=True)
     model = MyFMOrderedProbit(rank=RANK, random_seed=seed)
     model.fit(
-        _one_hot(asked.train, asked.shape), asked.train[:, 2] - asked.scale[0], n_iter=BURN + KEPT,
-        n_kept_samples=KEPT, group_shapes=list(asked.shape),
+        _one_hot(asked.train, asked.shape), given, n_iter=BURN + KEPT, n_kept_samples=KEPT,
+        group_shapes=list(asked.shape),
     )  # fmt: skip
     chance = model.predict_proba(_one_hot(asked.test, asked.shape))
-    stars = np.arange(asked.scale[0], asked.scale[1] + 1.0)
     below, tail = np.cumsum(chance, 1), 0.5 * (1 - LEVEL)
     ends = np.stack([stars[(below >= level - 1e-9).argmax(1)] for level in (tail, 1 - tail)])
-    at = np.log(chance[np.arange(len(chance)), asked.test[:, 2] - asked.scale[0]])
-    return Answer(Told(chance @ stars, ends, at), {"rank": RANK})
+    which = np.searchsorted(stars, asked.test[:, 2]).clip(max=len(stars) - 1)
+    at = np.where(np.isin(asked.test[:, 2], stars), chance[np.arange(len(chance)), which], LEAST)
+    return Answer(Told(chance @ stars, ends, np.log(at)), {"rank": RANK})
