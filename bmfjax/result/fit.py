@@ -272,8 +272,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         """Number of factors that the fit shows.
 
         With ``rank="auto"`` that is no estimate: it shows every factor that at least half of the
-        draws use, of binary features a tenth, and of ratings any others that predictions need. How many there are say `rank_probabilities`, and the
-        verdict in `verdict.number`.
+        draws use, of binary features a tenth, and of ratings any others that predictions need. How
+        many there are say `rank_probabilities`, and the verdict in `verdict.number`.
         """
         return self.usage_draws.shape[-1]
 
