@@ -237,7 +237,9 @@ factors, -0.345 in 77.9 ("Reliable"); latent classes have -0.410 there.
 On MovieLens 100K `pmf` with its ten factors has an error of 0.906 stars, as SMURFF and myFM have, and
 is "Reliable" after 46 processor seconds (SMURFF 29 to 38, two ranks of myFM 15). With
 ``rank="auto"`` it is 0.908 in 79; it was 0.929 while that left out all factors but the one that
-stands out of the noise.
+stands out of the noise. On the jokes ten factors have 3.99 points (SMURFF and myFM 4.01) and are
+"Reliable" after 26 seconds; on MovieLens small 0.851 stars (myFM 0.848, SMURFF 0.850), where chains
+do not agree yet after 78.
 
 The weakest rows: variational logistic factorisation with the number found (0.056 nats below latent
 classes on 13), whose relevance priors take away factors that predict: with effects and one of two
