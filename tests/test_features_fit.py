@@ -414,13 +414,18 @@ def test_a_feature_that_another_takes_the_place_of_is_not_there():
     rng = np.random.default_rng(2)
     usage = np.repeat((rng.random((2, 1, 40, 1)) < 0.5) * 1.0, 20, 1)
     usage[1] = usage[0]
-    basis = np.ones((2, 20, 6, 1))
+    basis = rng.normal(1.0, 0.1, (2, 20, 7, 1))
     usage[1, 15:, :, 0] = rng.random((5, 40)) < 0.5
     basis[0, :4, 2:] = 0.0
+    basis[:, :, 6] = 0.0
     found = features_of(usage, basis)
     assert found.there.mean(1)[:, 0] == pytest.approx([1.0, 0.75])
     # Of the draws that have it.
     assert found.concerned[5, 0] == pytest.approx(31 / 35)
+    own = np.concatenate([basis[0, 4:, 5, 0], basis[1, :15, 5, 0]])
+    ends = np.quantile(own, [0.05, 0.95])
+    np.testing.assert_allclose(found.log_odds[:, 5, 0], [own.mean(), *ends])
+    assert np.isnan(found.log_odds[:, 6]).all() and not found.concerned[6, 0]
     assert set(np.unique(found.members)) == {0.0, 1.0}
     assert not found.too_few.any()
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from bmfjax.data.blocks import blocks
 from bmfjax.diagnostics import select_tiles
 from bmfjax.diagnostics.trust import check_level
 from bmfjax.posterior.trust import (
@@ -80,13 +81,28 @@ def features_of(usage, basis) -> Features:
         # A feature that no draw has is described by all draws.
         chosen = there[..., k] if there[..., k].any() else np.ones_like(there[..., k])
         members[:, k] = usage[chosen][..., k].mean(0, dtype=float)
-        weights = basis[chosen][..., k].astype(float)
-        active = weights != 0
-        concerned[:, k] = active.mean(0)
-        for j in np.flatnonzero(active.any(0)):
-            own = weights[active[:, j], j]
-            log_odds[:, j, k] = own.mean(), *np.quantile(own, ENDS)
+        of_feature = basis[..., k][chosen]
+        for some in blocks(columns, len(of_feature)):
+            weights = of_feature[:, some].astype(float)
+            concerned[some, k] = (weights != 0).mean(0)
+            log_odds[:, some, k] = _mean_and_ends(weights)
     return Features(there, members, concerned, log_odds)
+
+
+def _mean_and_ends(weights) -> np.ndarray:
+    """Return mean and ends of an interval (3, columns) of weights (draw, columns) but zeros."""
+    # In order, with zeros last, as NaN. Column by column it takes a hundred times as long.
+    weights = np.sort(np.where(weights != 0, weights, np.nan), axis=0)
+    number = (~np.isnan(weights)).sum(0)
+    found = np.full((3, weights.shape[1]), np.nan)
+    np.divide(np.nansum(weights, 0), number, out=found[0], where=number > 0)
+    for end, at in zip(found[1:], ENDS, strict=True):
+        place = at * np.maximum(number - 1, 0)
+        first = place.astype(int)
+        both = np.stack([first, np.minimum(first + 1, np.maximum(number - 1, 0))])
+        low, high = np.take_along_axis(weights, both, axis=0)
+        end[:] = low + (place - first) * (high - low)
+    return found
 
 
 def likeness(usage, basis) -> np.ndarray:
