@@ -338,7 +338,7 @@ def test_a_warmup_that_is_given_is_what_searches_and_chains_have_together():
         search = chains.search.keywords["search"] if chains.search else Search(0, 0, 0, 1.0)
         assert search.steps + chains.num_warmup == given
         # Chains that took over the end of another search forget it.
-        assert chains.num_warmup >= min(WARMUP, given // 4)
+        assert chains.num_warmup >= min(WARMUP[1], given // 4)
         assert search.num_anneal <= search.sweeps <= given
     anchors = {"first": [1, 1, 0, 0, 0, 0], "second": [0, 0, 0, 1, 1, 0]}  # all are known
     chains = ask(values, bmfjax.Features(2), num_warmup=1_000, anchors=anchors).chains()

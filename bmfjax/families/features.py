@@ -65,9 +65,9 @@ from bmfjax.result import ModesMixin
 from bmfjax.specs import features as spec
 from bmfjax.specs.base import AUTO, digest, settings_text
 
-#: Steps after the start before draws are kept of a run that finds its own warm-up; power of the
-#: likelihood at the first annealed step.
-WARMUP, LOWEST = 50, 0.3
+#: Steps after the start before draws are kept of a run that finds its own warm-up, the least and
+#: the most, which cost a part of the search; power of the likelihood at the first annealed step.
+WARMUP, LOWEST = (10, 50), 0.3
 #: Births and deaths of a sweep, the least and the most, and the entries that all look at: chains
 #: of small matrices go from mode to mode by them.
 REBIRTHS, REBORN = (1, 20), 40_000
@@ -325,7 +325,7 @@ class Features(Family):
         options, free = {"lowest": LOWEST, "rebirths": few}, problem.init is None
         options |= dict(problem.options)
         rounds, sweeps = _rounds(problem) if free else (0, 0)
-        warmup = problem.warmup(feature_start.steps_of(rounds, sweeps) + WARMUP)
+        warmup = problem.warmup(feature_start.steps_of(rounds, sweeps) + _own_warmup(problem))
         options = annealed_options(problem, options, free, warmup)
         if "num_anneal" not in problem.options and free:
             options["num_anneal"] = int(feature_start.ANNEALED * min(sweeps, warmup))
@@ -352,10 +352,11 @@ class Features(Family):
         )  # fmt: skip
         search = feature_start.Search(*_rounds(problem), options["num_anneal"], options["lowest"])
         # The rest of the warm-up is each chain's own.
-        search = search.within(max(warmup - min(WARMUP, warmup // 4), search.num_anneal))
+        own = min(_own_warmup(problem), warmup // 4)
+        search = search.within(max(warmup - own, search.num_anneal))
         begins = functools.partial(
             _begins, search=search, again=_reseeding(problem, density, data),
-            settle=feature_start.sweeps_to_settle(*_size(problem)) * (problem.num_warmup == AUTO),
+            settle=feature_start.affordable(*_size(problem)) * (problem.num_warmup == AUTO),
         )  # fmt: skip
         searches = problem.init is None and search.rounds > 0
         return Chains.of_stage(
@@ -459,6 +460,11 @@ def _rounds(problem: Problem) -> tuple[int, int]:
     rounds, sweeps = feature_start.planned(*_size(problem))
     # Where all features are known none begins anew.
     return (rounds, sweeps) if _num_known(problem) < int(problem.rank) else (1, sweeps)
+
+
+def _own_warmup(problem: Problem) -> int:
+    """Return the steps after the start before draws are kept."""
+    return feature_start.affordable(*_size(problem), part=4, between=WARMUP)
 
 
 def _size(problem: Problem) -> tuple[int, int, int]:

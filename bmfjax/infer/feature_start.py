@@ -130,9 +130,14 @@ def best_starts(run: ChainRun, search: Search, *, again=None, settle: int = 0) -
     return Starts(_taken(best, source), source, best)
 
 
-def sweeps_to_settle(entries: int, rank: int, num_chains: int) -> int:
-    """Return after how many sweeps chains are compared: more where they cost little."""
-    return int(np.clip(MOST_WORK // (8 * entries * rank * num_chains), *SETTLE))
+def affordable(
+    entries: int, rank: int, num_chains: int, *, part: int = 8, between: tuple[int, int] = SETTLE
+) -> int:
+    """Return the sweeps that cost a part of the search: more where they cost little.
+
+    By default those after which chains that rise are compared.
+    """
+    return int(np.clip(MOST_WORK // (part * entries * rank * num_chains), *between))
 
 
 def _settled(run: ChainRun, number: int, best, sweeps: int) -> Starts:

@@ -9,7 +9,7 @@ from jax import random
 
 from bmfjax.families.base import Chains
 from bmfjax.infer import ChainRun, feature_start
-from bmfjax.infer.feature_start import AGAIN, Search, best_starts, planned, sweeps_to_settle
+from bmfjax.infer.feature_start import AGAIN, Search, affordable, best_starts, planned
 from bmfjax.kernels import Algorithm
 from bmfjax.kernels.tempering import AnnealedState, annealed
 
@@ -189,7 +189,8 @@ def test_rounds_are_as_many_and_as_long_as_a_matrix_affords():
     assert planned(403 * 67, 20, 4) == (10, 100)
     assert planned(1226 * 285, 16, 4) == (1, 40)
     assert planned(1500 * 112, 16, 2) == (1, 99)
-    assert sweeps_to_settle(435 * 16, 4, 4) == 200 and sweeps_to_settle(1226 * 285, 16, 4) == 20
+    assert affordable(435 * 16, 4, 4) == 200 and affordable(1226 * 285, 16, 4) == 20
+    assert affordable(300 * 500, 4, 4, part=4, between=(10, 80)) == 55
 
 
 def test_a_warmup_that_is_given_holds_the_rounds():
