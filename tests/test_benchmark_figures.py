@@ -242,7 +242,7 @@ def test_other_digits_are_seen(answers):
             )
             passed.setdefault(name, []).append(np.mean([fits(other) for other in others]))
     assert np.mean(np.concatenate([*passed.values()])) < 0.12
-    weak = {name: np.mean(of) for name, of in passed.items() if len(of) >= 10 and np.mean(of) > 0.3}
+    weak = {name: np.mean(of) for name, of in passed.items() if len(of) >= 10 and np.mean(of) > 0.35}
     assert not weak
 
 

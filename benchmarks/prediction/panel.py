@@ -234,8 +234,8 @@ have -0.346 and -0.398, where latent classes have -0.280. On a Boolean product t
 sampler has -0.345 in 64.7 processor seconds, and the Boolean model of bmfjax, which finds the five
 factors, -0.345 in 77.9 ("Reliable"); latent classes have -0.410 there.
 
-On MovieLens 100K `pmf` with its ten factors has an error of 0.906 stars, as SMURFF and myFM have, and
-is "Reliable" after 46 processor seconds (SMURFF 29 to 38, two ranks of myFM 15). With
+On MovieLens 100K `pmf` with its ten factors has an error of 0.906 stars, as SMURFF and myFM have,
+and is "Reliable" after 46 processor seconds (SMURFF 29 to 38, two ranks of myFM 15). With
 ``rank="auto"`` it is 0.908 in 79; it was 0.929 while that left out all factors but the one that
 stands out of the noise. On the jokes ten factors have 3.99 points (SMURFF and myFM 4.01) and are
 "Reliable" after 26 seconds; on MovieLens small 0.851 stars (myFM 0.848, SMURFF 0.850), where chains
