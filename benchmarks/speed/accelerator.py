@@ -302,7 +302,7 @@ def seconds_for(name: str, later, left: float) -> float:
     >>> seconds_for("starts", [["tests"], ["iasg"]], 300.0)
     180.0
     >>> [seconds_for("starts", [["tests"], ["iasg"]], left) for left in (100.0, 20.0)]
-    [30.0, 20.0]
+    [30, 20.0]
     """
     own = PHASES[name].least
     others = sum(max((PHASES[n].least for n in stage), default=0) for stage in later)
