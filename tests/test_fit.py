@@ -194,17 +194,6 @@ def test_thesis_sampler_fixes_the_precision_at_one():
     assert found.settings["priors"]["precision"] == "1.0"
 
 
-@pytest.mark.long
-def test_a_prior_pulls_towards_itself():
-    import numpyro.distributions as dist
-
-    flat, small = (
-        bmfjax.fit(ones(), 2, model=bmfjax.Relaxed(**{"precision": 4.0, **basis}), **SIZES)
-        for basis in ({}, {"basis": dist.Beta(1.0, 30.0)})
-    )
-    assert small.basis.mean() < 0.5 * flat.basis.mean()
-
-
 def test_settings_tell_priors_apart(product):
     """A checkpoint of one prior must not be continued under another."""
     import numpyro.distributions as dist

@@ -9,7 +9,6 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro import handlers
-from numpyro.infer import MCMC
 from numpyro.infer.util import log_density
 
 import bmfjax
@@ -48,22 +47,6 @@ def test_its_energy_is_that_of_the_model_in_the_unit_of_the_data(relevance):
     priors = models.pmf_priors_by_scale(float(np.nanmean(data)), float(np.nanstd(data)))
     model = functools.partial(models.pmf, rank=2, relevance=relevance, **priors)
     check_energy(model, data)
-
-
-@pytest.mark.long
-def test_mcmc_collects_its_draws_and_their_energy():
-    model = functools.partial(models.pmf, rank=2, **OPTIONS)
-    mcmc = MCMC(
-        bmfjax.PMFGibbs(model), num_warmup=10, num_samples=15, num_chains=2,
-        chain_method="vectorized", progress_bar=False,
-    )  # fmt: skip
-    mcmc.run(random.key(0), STARS)
-    draws = mcmc.get_samples(group_by_chain=True)
-    assert draws["usage"].shape == (2, 15, 12, 2) and draws["row_effect"].shape == (2, 15, 12)
-    energy = mcmc.get_extra_fields(group_by_chain=True)["potential_energy"]
-    last = {n: np.asarray(v)[:, -1] for n, v in draws.items()}
-    expected = jax.jit(jax.vmap(lambda p: log_density(model, (STARS,), {}, p)[0]))(last)
-    np.testing.assert_allclose(-np.asarray(energy)[:, -1], expected, rtol=1e-4)
 
 
 def test_a_precision_that_is_given_is_not_drawn():
