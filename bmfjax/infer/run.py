@@ -561,10 +561,11 @@ class ChainRun:
         *,
         max_time: float | None = None,
         on_chunk: Callable[[ChainRun], bool | None] | None = None,
-        chunk_seconds: float = CHUNK_SECONDS,
         ends: Sequence[int] = (),
     ) -> None:
         """Advance to the end, or until `max_time` seconds or `on_chunk` says to stop.
+
+        Chunks are of about `CHUNK_SECONDS`, so that the caller is asked often.
 
         Parameters
         ----------
@@ -572,8 +573,6 @@ class ChainRun:
             Seconds, counted after the first step, which holds the compilation.
         on_chunk : callable, optional
             Called after every chunk with this object; True stops the run.
-        chunk_seconds : float
-            Aim for chunks of about this length, so that the caller is asked often.
         ends : sequence of int
             Steps, in order, with which a chunk ends, whatever its length.
         """
@@ -587,7 +586,7 @@ class ChainRun:
             now = time.monotonic()
             start = now if start is None else start
             # Grow by at most four: the first chunk holds the compilation.
-            wanted = taken * chunk_seconds / max(now - began, 1e-6)
+            wanted = taken * CHUNK_SECONDS / max(now - began, 1e-6)
             late = max_time is not None and now - start >= max_time
             size, late = self.together(min(max(wanted, 1), 4 * size, self._chunk), late)
             if on_chunk is not None and on_chunk(self):
