@@ -26,7 +26,7 @@ _SAYING = (
 )  # fmt: skip
 
 _NUMBER = re.compile(
-    r"(?<![A-Za-z_])[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\b(?:nan|inf|True|False|None)\b|<NA>"
+    r"(?<![A-Za-z_])[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\b(?:nan|NaN|inf|True|False|None)\b|<NA>"
 )
 _WORD = re.compile(r"[A-Za-z][A-Za-z_-]*[A-Za-z]|[A-Za-z]")
 
