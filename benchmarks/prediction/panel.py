@@ -234,17 +234,16 @@ have -0.346 and -0.398, where latent classes have -0.280. On a Boolean product t
 sampler has -0.345 in 64.7 processor seconds, and the Boolean model of bmfjax, which finds the five
 factors, -0.345 in 77.9 ("Reliable"); latent classes have -0.410 there.
 
-On MovieLens 100K `pmf` with its ten factors has an error of 0.906 stars, as SMURFF and myFM have,
-and is "Reliable" after 46 processor seconds (SMURFF 29 to 38, two ranks of myFM 15). With
-``rank="auto"`` it is 0.908 in 79; it was 0.929 while that left out all factors but the one that
-stands out of the noise. On the jokes ten factors have 3.99 points (SMURFF and myFM 4.01) and are
-"Reliable" after 26 seconds; on MovieLens small 0.851 stars (myFM 0.848, SMURFF 0.850), where chains
-do not agree yet after 78.
+On MovieLens 100K `pmf` with its ten factors has an error of 0.9056 stars (SMURFF 0.9062, myFM
+0.9061), and is "Reliable" after 45.8 processor seconds (SMURFF 28.8, one rank of myFM 17.1). With
+``rank="auto"`` it is 0.9082 in 78.9; it was 0.929 while that left out all factors but the one that
+stands out of the noise. On the jokes ten factors have 3.992 points (SMURFF 4.006, myFM 4.011) and
+are "Reliable"; on MovieLens small 0.8514 stars (0.8502, 0.8484), where chains do not agree yet.
 
 The weakest rows: variational logistic factorisation with the number found (0.056 nats below latent
 classes on 13), whose relevance priors take away factors that predict: with effects and one of two
 numbers chosen by validation it is 0.009 below on six; features on the roles; and `pmf` with
-``rank="auto"``, whose chains do not agree about the noise of MovieLens 100K after 79 seconds.
+``rank="auto"``, whose chains do not agree about the noise of MovieLens 100K after 78.9 seconds.
 
 Cells are of several runs and of two processors, as the stars on the page say. Not every model has
 every matrix: the page says which cells are empty.
