@@ -109,6 +109,8 @@ STUCK = FLAT + np.array([0, 3, 6, 9])[:, None] * np.linspace(0.5, 1, 100)
         (APART, Tried(ladder=True, other_sampler="smc"), STUCK, "--sampler smc"),
         (APART, Tried(ladder=None, other_sampler="gibbs"), STUCK, "--sampler gibbs"),
         (APART, Tried(ladder=True, rank=8), STUCK, "rank=7 (--rank 7)"),
+        (APART, Tried(rank=4, more=8), STUCK, "a larger rank, rank=8 (--rank 8), or use one mode"),
+        (APART, Tried(large=True, rank=4, more=8), STUCK, ", a larger rank, rank=8 (--rank 8), or"),
         (APART, Tried(ladder=True, rank=8, stopped=True), FALLING, "--resume --max-time"),
         (APART, Tried(ladder=True, rank=8, stopped=True), STUCK, "rank=7 (--rank 7)"),
         (APART, Tried(ladder=True, rank=1, draws=300), STUCK, "--samples 3000"),
@@ -164,6 +166,25 @@ def test_temperatures_are_advised_for_small_boolean_matrices_alone():
         tried = what_was_tried(request, types.SimpleNamespace(trace=()), run)
         assert tried.large is large and tried.ladder is False
         assert (family.ladder[0] in remedy_of_chains(APART, STUCK, tried)) is not large
+
+
+@pytest.mark.parametrize(
+    ("model", "rank", "finds_rank", "more"),
+    [
+        ("features", 6, False, 12), ("features", 6, True, 0), ("features", 20, False, 30),
+        ("features", 30, False, 0), ("ormachine", 6, False, 0),
+    ],
+)  # fmt: skip
+def test_a_larger_rank_is_advised_where_factors_may_be_absent(model, rank, finds_rank, more):
+    family = FAMILIES[model]
+    problem = types.SimpleNamespace(
+        family=family, data=BinaryMatrix(np.eye(40, 30)), rank=rank, sampler=Gibbs(), has=(),
+        finds_rank=finds_rank, chain_numbers=None, is_auto=True, until="all",
+        kernel=next(iter(family.samplers.values())),
+    )  # fmt: skip
+    run = types.SimpleNamespace(num_draws=500, is_complete=True, is_enough=False)
+    tried = what_was_tried(problem, types.SimpleNamespace(trace=()), run)
+    assert tried.more == more
 
 
 def test_remedies_name_options_that_there_are():

@@ -616,6 +616,9 @@ class Family:
     #: The option that lets chains cross between modes, and a value of it as JSON.
     ladder: ClassVar[tuple[str, str]] = ("inverse_temperatures", "[1, 0.6, 0.36, 0.2]")
 
+    #: Whether factors that the data do not need are absent where the rank is given, too.
+    leaves_out: ClassVar[bool] = False
+
     #: Entries up to which a ladder of temperatures is advised.
     ladder_entries: ClassVar[float] = math.inf
 
@@ -1005,7 +1008,8 @@ def what_was_tried(problem: Problem, chains: Chains, run: ChainRun) -> Tried:
     has_ladder = family.ladder[0] in problem.has
     return Tried(
         draws=run.num_draws,
-        rank=1 if problem.finds_rank else int(problem.rank),  # no smaller one to try
+        rank=1 if problem.finds_rank else int(problem.rank),  # no other one to try
+        more=_larger_rank(problem) if family.leaves_out and not problem.finds_rank else 0,
         stopped=not run.is_complete,
         ended=problem.is_auto and problem.until != UNTIL[0] and run.is_enough,
         ladder="replica" in chains.trace if has_ladder else None,
@@ -1015,6 +1019,12 @@ def what_was_tried(problem: Problem, chains: Chains, run: ChainRun) -> Tried:
         particles=getattr(problem.sampler, "num_particles", 0),
         remedy="" if problem.chain_numbers is None else OTHER_CHAINS,
     )
+
+
+def _larger_rank(problem: Problem) -> int:
+    """Return twice the rank, or the most that the matrix can have; 0 where it has that."""
+    larger = min(2 * int(problem.rank), *problem.data.shape)
+    return larger if larger > problem.rank else 0
 
 
 def make_fit(

@@ -303,6 +303,7 @@ class Features(Family):
     models: ClassVar = {"features": spec.Features}
     finds_rank = ("gibbs",)
     takes_anchors = True
+    leaves_out = True
 
     def check_anchors(self, anchors, model):
         values = anchors.values

@@ -19,6 +19,8 @@ class Tried(NamedTuple):
 
     draws: int = 0  # of each chain
     rank: int = 1
+    #: A larger rank that is worth trying before a smaller one; 0: none is.
+    more: int = 0
     stopped: bool = False  # before all draws were taken
     ended: bool = False  # by itself, because nothing but predictions was asked for
     #: Temperatures (or walls) were used; None where the sampler has none.
@@ -73,8 +75,7 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
     if tried.large:
         return _where_large(tried)
     if tried.rank > 1:
-        less = tried.rank - 1
-        return f"fit with a smaller rank, rank={less} (--rank {less}), or use one mode alone"
+        return f"fit with {_other_rank(tried)}, or use one mode alone"
     return RESUME if tried.stopped else _more_draws(figures, chains, tried)
 
 
@@ -107,9 +108,19 @@ def _where_large(tried) -> str:
     more = "take more draws (num_samples, --samples)"
     if tried.stopped:
         more = "give it more time (max_time, --max-time)"
-    less = tried.rank - 1
-    smaller = f" a smaller rank, rank={less} (--rank {less})," * (less > 0)
-    return f"{more},{smaller} or use the factors that all modes share (fit.modes.common)"
+    other = f" {_other_rank(tried)}," * (tried.rank > 1)
+    return f"{more},{other} or use the factors that all modes share (fit.modes.common)"
+
+
+def _other_rank(tried) -> str:
+    """Name the rank to try where chains are in modes that differ in their factors.
+
+    Too many factors that are all there have many arrangements that fit alike. Too few of which some
+    may be absent are a choice among those that the data hold, and chains choose differently.
+    """
+    if tried.more:
+        return f"a larger rank, rank={tried.more} (--rank {tried.more})"
+    return f"a smaller rank, rank={tried.rank - 1} (--rank {tried.rank - 1})"
 
 
 def _comes_together(log_joint) -> bool:
