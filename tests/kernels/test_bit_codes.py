@@ -72,7 +72,7 @@ def test_as_many_pieces_suffice_as_are_made(rank, seed, skew, most):
     each = r.multinomial(entries, chance / chance.sum())
     for number, size in (codes.num_pieces(rank, entries), (entries // most + 2**rank, most)):
         assert (-(-each // size)).sum() <= number
-    assert codes.num_pieces(rank, entries)[0] <= 2 ** (rank + 1)
+    assert codes.num_pieces(rank, entries)[0] <= max(2**rank, codes.PIECES) + 2**rank
 
 
 def problem(shape, rank, missing, used):
@@ -189,6 +189,7 @@ def test_few_long_lines_of_few_factors_are_counted_where_memory_holds_the_counts
     assert codes.pays(10, 20_000, across(1_300_000, missing=True), 2 * memory)
     assert not codes.pays(10, 1_300_000, across(20_000), 10**12)  # rows, for which codes are many
     assert not codes.pays(13, 10**5, across(10**8), 10**12)
-    assert not codes.pays(3, 20_000, large, 10**12)  # soon drawn in another way
+    assert codes.num_pieces(4, 1_300_000) == (1035, 1275)  # few codes, and as short pieces
+    assert not codes.pays(7, 20_000, large, 10**12)  # soon drawn in another way
     assert codes.pays(10, 5_000, across(300_000), 10**12)
     assert not codes.pays(10, 4_000, across(300_000), 10**12)

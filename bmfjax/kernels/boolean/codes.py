@@ -44,7 +44,9 @@ ROUND, ROUNDS = 15, 17
 #: Warps of a program, side by side along the words.
 WARPS = 4
 #: Numbers of factors for which to count pays, and entries of a line that there must be for a code.
-FACTORS, ENTRIES = range(4, 13), 128
+FACTORS, ENTRIES = range(8, 13), 128
+#: Pieces that keep a GPU busy, where codes are few.
+PIECES = 2**10
 #: Words of all lines, times the square of the rank, from which on sorting pays.
 LEAST_WORK = 2**32
 
@@ -63,7 +65,7 @@ def pays(rank: int, lines: int, across: PackedLines, budget_bytes: int) -> bool:
 def num_pieces(rank: int, entries: int) -> tuple[int, int]:
     """Return the number of pieces that suffices, and the entries of one at most."""
     full = ROUND * ROUNDS
-    most = full * -(-entries // (full * 2**rank))
+    most = full * -(-entries // (full * max(2**rank, PIECES)))
     return entries // most + 2**rank, most
 
 
