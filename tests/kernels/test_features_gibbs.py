@@ -433,10 +433,9 @@ def test_row_effects_and_their_scale_are_those_of_quadrature():
 
 @pytest.mark.device
 @EACH
-def test_births_and_deaths_leave_the_posterior_of_enumeration(weights, monkeypatch):
-    """Of one feature and two columns, one after the other, all else known: nothing but the move."""
+def test_births_and_deaths_leave_the_posterior_of_enumeration(weights):
+    """Of one feature and two columns, all else known: nothing but the move."""
     rows, precision, chance, share = 5, 0.6, 0.4, 0.35
-    monkeypatch.setattr("bmfjax.kernels.features.rebirth.BLOCK", rows)
     presence = KINDS[weights]["presence"]
     density = FeatureDensity(1, weights, presence=presence)
     values = np.array([[1, 1], [1, 1], [1, np.nan], [0, 1], [0, 0.0]])
@@ -499,13 +498,9 @@ def test_births_and_deaths_leave_the_posterior_of_enumeration(weights, monkeypat
 
 
 @pytest.mark.device
-def test_births_and_deaths_without_data_leave_the_prior_number_of_features(monkeypatch):
-    """Each is there with the same probability, by itself; the first is known, and is left alone.
-
-    The columns are two and one that is padded.
-    """
-    share, rank, rows, columns = 0.35, 4, 3, 3
-    monkeypatch.setattr("bmfjax.kernels.features.rebirth.BLOCK", 2 * rows)
+def test_births_and_deaths_without_data_leave_the_prior_number_of_features():
+    """Each is there with the same probability, by itself; the first is known, and is left alone."""
+    share, rank, rows, columns = 0.35, 4, 3, 2
     density, data = (
         FeatureDensity(rank, presence=(1.0, 1.0)),
         data_of(jnp.full((rows, columns), jnp.nan)),

@@ -37,7 +37,6 @@ from bmfjax.kernels.features.density import (
     normal_precision,
 )
 from bmfjax.kernels.features.memberships import MOST, STEEP
-from bmfjax.kernels.numerics.budget import Budget
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal_quantile
 from bmfjax.kernels.numerics.uniforms import gumbels, integers, logistics, normals
 
@@ -48,8 +47,6 @@ SEEDS, GAIN, OFFSETS, SURE = 16, 3.0, (0.0, 1.0), math.log(49.0)
 FACTORS = 16
 #: Newton steps to the weights, and the longest.
 NEWTON, LONGEST = 4, 3.0
-#: Cells of a block of columns, which stay in the cache of a CPU, and bytes that one takes.
-BLOCK, BYTES = 2**14, 40
 #: Where log odds, and weights on the way, are cut: products of two such odds are numbers.
 GENTLE = 40.0
 
@@ -137,28 +134,24 @@ def reborn(uniforms, position, psi, data: FeatureData, density: FeatureDensity, 
     of = picked(position["factor_precision"]), picked(position["basis_density"])
     spikes = jnp.log(of[1]), jnp.log1p(-of[1])
 
-    # The old way and the new one beside each other: what they share is compiled once.
-    usages = jnp.stack([usage, _propose_rows(one[:3], own_rows, seeds)])
-
-    def of_columns(cells, basis, uniforms):
-        """Propose weights of some columns; return them and both logs of target over proposal.
+    def over(usage, of_usage, laplace, basis, likelihood):
+        """Return the log of target over proposal of a feature that is there.
 
         The likelihood is in units of that without the feature.
         """
-        ways = jax.vmap(lambda z: _laplace(cells, z, of, density, power))(usages)
-        proposed = _propose_weights(uniforms, Laplace(*(x[1] for x in ways)), density)
-        bases = jnp.stack([basis, proposed])
-        active = bases != 0
-        found = jnp.where(active, spikes[0] + log_slab(density, bases, of[0]), spikes[1])
-        found += power * jax.vmap(cells.gain)(bases, usages)
-        found -= jax.vmap(lambda v, way: _log_proposed_weights(v, way, density))(bases, ways)
-        return proposed, found
+        active = basis != 0
+        of_columns = jnp.where(active, spikes[0] + log_slab(density, basis, of[0]), spikes[1])
+        of_columns += power * likelihood - _log_proposed_weights(basis, laplace, density)
+        return of_columns.sum() + of_usage - _log_proposed_rows(usage, of_usage, seeds)
 
-    new_basis, found = _in_blocks(of_columns, cells, basis, weights, data.budget)
-    of_usages = _log_usage(usages)
-    proposed = jax.vmap(lambda z, own: _log_proposed_rows(z, own, seeds))(usages, of_usages)
-    old, new = found.sum(1) + of_usages - proposed
-    new_usage = usages[1]
+    # The old way and the new one beside each other: what they share is compiled once.
+    new_usage = _propose_rows(one[:3], own_rows, seeds)
+    usages = jnp.stack([usage, new_usage])
+    ways = jax.vmap(lambda z: _laplace(cells, z, of, density, power))(usages)
+    new_basis = _propose_weights(weights, Laplace(*(x[1] for x in ways)), density)
+    bases = jnp.stack([basis, new_basis])
+    likelihoods, of_usages = jax.vmap(cells.gain)(bases, usages), _log_usage(usages)
+    old, new = jax.vmap(over)(usages, of_usages, ways, bases, likelihoods)
     born = jnp.asarray(True)
     if finds:
         share = position["presence_share"]
@@ -184,25 +177,6 @@ def reborn(uniforms, position, psi, data: FeatureData, density: FeatureDensity, 
         there = jnp.where(accepted, born, there).astype(psi.dtype)
         position["presence"] = jnp.where(pick, there, position["presence"])
     return position, rest + basis[:, None] * usage, accepted
-
-
-def _in_blocks(of_columns, cells: Cells, basis, uniforms, budget: Budget):
-    """Return weights (columns,) and terms (2, columns) of all columns, some of them at a time."""
-    columns, rows = cells.odds.shape
-    number = -(-columns * rows // BLOCK)
-    if number <= 1:
-        return of_columns(cells, basis, uniforms)
-    size = -(-columns // number)
-    number = -(-columns // size)
-
-    def parted(x):
-        beyond = [(0, number * size - columns), *[(0, 0)] * (x.ndim - 1)]
-        return jnp.pad(x, beyond).reshape(number, size, *x.shape[1:])
-
-    parts = jax.tree.map(parted, (cells, basis, uniforms.T))
-    found = budget.map(lambda at: of_columns(*at[:2], at[2].T), parts, size * rows * BYTES)
-    weights, terms = found
-    return weights.ravel()[:columns], jnp.moveaxis(terms, 1, 0).reshape(2, -1)[:, :columns]
 
 
 def _log_chosen(numbers):
