@@ -46,38 +46,29 @@ SEEDS, GAIN, OFFSETS, SURE = 16, 3.0, (0.0, 1.0), math.log(49.0)
 #: So many numbers of at most 50 have a product that float32 holds.
 FACTORS = 16
 #: Newton steps to the weights, and the longest.
-NEWTON, LONGEST = 4, 3.0
-#: Where log odds, and weights on the way, are cut: products of two such odds are numbers.
-GENTLE = 40.0
+NEWTON, LONGEST = 6, 3.0
 
 
-class Cells(NamedTuple):
-    """Observed cells without the feature: (columns, rows) each, 0 where nothing was observed.
+class Contrary(NamedTuple):
+    """Odds of what was not observed, all at a weight of zero: (columns, rows) each.
 
-    The exponential function of a weight changes odds, so that a cell needs no other.
+    They are 0 where nothing was, and cut at `MOST`, as `bmfjax.kernels.features.memberships` says.
+    The exponential function of a weight changes them, so that a cell needs no other.
     """
 
-    odds: jax.Array  # of a one
-    contrary: jax.Array  # of what was not observed
+    odds: jax.Array
+    of_ones: jax.Array  # where a one was observed, and 0 elsewhere
+    of_zeros: jax.Array
     signs: jax.Array  # those of the data, of the type of the odds
 
-    def expected(self, weights, counts) -> tuple[jax.Array, jax.Array]:
-        """Return the expected number of ones, and its variance, by these weights (columns,) each.
-
-        Rows count so often (rows,).
-        """
-        # Products of matrices, which run in vector instructions where sums of rows do not.
-        odds = self.odds * jnp.exp(jnp.clip(weights, -GENTLE, GENTLE))[:, None]
-        rest = 1.0 / (1.0 + odds)
-        chance = odds * rest
-        return chance @ counts, (chance * rest) @ counts
+    def at(self, weights) -> jax.Array:
+        """Return the odds in rows with a feature that has these weights (columns,)."""
+        raised = jnp.exp(jnp.clip(weights, -STEEP, STEEP))[:, None]
+        return jnp.minimum(self.of_ones / raised + self.of_zeros * raised, MOST)
 
     def gain(self, weights, usage) -> jax.Array:
         """Return what a feature adds to the log likelihood of each column, (columns,)."""
-        weights = jnp.clip(weights, -STEEP, STEEP)[:, None]
-        raised = jnp.where(self.signs > 0, jnp.exp(-weights), jnp.exp(weights))
-        odds = jnp.minimum(self.contrary * raised, MOST)
-        ratio = jnp.where(usage > 0.5, (1.0 + self.contrary) / (1.0 + odds), 1.0)
+        ratio = jnp.where(usage > 0.5, (1.0 + self.odds) / (1.0 + self.at(weights)), 1.0)
         odd = ratio.shape[1] % 2
         ratio = jnp.pad(ratio, ((0, 0), (0, odd)), constant_values=1.0)
         half = ratio.shape[1] // 2
@@ -86,12 +77,14 @@ class Cells(NamedTuple):
         return terms @ jnp.ones(half, terms.dtype)
 
 
-def cells_of(signs, rest) -> Cells:
-    """Return the cells of signs and log odds (columns, rows), which are cut at `GENTLE`."""
-    odds = jnp.exp(jnp.clip(rest, -GENTLE, GENTLE))
-    contrary = jnp.where(signs > 0, 1.0 / odds, odds)
-    seen = (signs != 0).astype(rest.dtype)
-    return Cells(seen * odds, seen * contrary, signs.astype(rest.dtype))
+def contrary_odds(signs, rest) -> Contrary:
+    """Return the odds of what was not observed, of signs and log odds (columns, rows)."""
+    odds = jnp.exp(jnp.clip(-signs * rest, -STEEP, STEEP))
+    odds = jnp.where(signs == 0, 0.0, jnp.minimum(odds, MOST))
+    return Contrary(
+        odds, jnp.where(signs > 0, odds, 0.0), jnp.where(signs < 0, odds, 0.0),
+        signs.astype(rest.dtype),
+    )  # fmt: skip
 
 
 class Laplace(NamedTuple):
@@ -129,7 +122,7 @@ def reborn(uniforms, position, psi, data: FeatureData, density: FeatureDensity, 
     usage, basis = picked(position["usage"]), picked(position["basis"])
     there = jnp.any(pick & present)
     rest = psi - basis[:, None] * usage
-    cells = cells_of(data.signs, rest)
+    cells = contrary_odds(data.signs, rest)
     seeds = _row_odds(seeds, cells)
     of = picked(position["factor_precision"]), picked(position["basis_density"])
     spikes = jnp.log(of[1]), jnp.log1p(-of[1])
@@ -191,9 +184,9 @@ def _log_usage(usages):
     return gammaln(1.0 + jnp.stack([ones, rows - ones])).sum(0) - math.lgamma(2.0 + rows)
 
 
-def _row_odds(uniform, cells: Cells):
+def _row_odds(uniform, cells: Contrary):
     """Return the log odds of all rows, (component, rows), which are at most `SURE`."""
-    residuals = cells.signs * cells.contrary / (1.0 + cells.contrary)
+    residuals = cells.signs * cells.odds / (1.0 + cells.odds)
     chosen = residuals[integers(uniform, len(residuals))]
     score = (chosen @ residuals.T) @ residuals
     score -= score.mean(1, keepdims=True)
@@ -221,40 +214,31 @@ def _log_proposed_rows(usage, of_usage, seeds):
     return jnp.logaddexp(informed, of_usage) - math.log(2.0)
 
 
-def _laplace(cells: Cells, usage, of, density: FeatureDensity, power) -> Laplace:
-    """Approximate the posterior of the weights of a feature with these rows.
-
-    What a weight gains is the integral of the slope on the way to it, by Hermite's rule.
-    """
+def _laplace(cells: Contrary, usage, of, density: FeatureDensity, power) -> Laplace:
+    """Approximate the posterior of the weights of a feature with these rows."""
     (precision, chance), counts, moment = of, usage * power, density.moment
     own = normal_precision(density, precision)
-    ones = jnp.maximum(cells.signs, 0.0) @ counts
-    zero = jnp.zeros_like(ones)
 
-    def whole(v, slope, bend):
-        """Add the prior of the weights, and bound the steps where it has no slope."""
-        slope, bend = slope - own * v, bend + own
-        return (slope + moment / v, bend + moment / v**2) if moment else (slope, bend)
+    def newton(_, at):
+        v, slope, bend = at
+        new = v + jnp.clip(slope / bend, -LONGEST, LONGEST)
+        # Half of the way to zero, where a power of the weight has no slope.
+        v = new if density.is_signed else jnp.maximum(new, 0.5 * v)
+        odds = cells.at(v)
+        rest = 1.0 / (1.0 + odds)
+        wrong = odds * rest
+        # Products of matrices, which run in vector instructions where sums of rows do not.
+        slope = (cells.signs * wrong) @ counts - own * v
+        bend = (wrong * rest) @ counts + own
+        return (v, slope + moment / v, bend + moment / v**2) if moment else (v, slope, bend)
 
-    def newton(number, at):
-        v, slope, bend, gained = at
-        above, below = whole(v, slope, bend)
-        new = v + jnp.clip(above / below, -LONGEST, LONGEST)
-        if moment:
-            # From the mode of the prior, and half of the way to zero at most.
-            new = jnp.where(number == 1, jnp.sqrt(moment / own), jnp.maximum(new, 0.5 * v))
-        # The first step is none, and finds the slopes at zero.
-        new = jnp.where(number == 0, zero, new)
-        number_of_ones, new_bend = cells.expected(new, counts)
-        new_slope, step = ones - number_of_ones, new - v
-        gained += step * (0.5 * (slope + new_slope) + step * (new_bend - bend) / 12.0)
-        return new, new_slope, new_bend, gained
-
-    v, slope, bend, gained = lax.fori_loop(
-        0, NEWTON + 1 + (moment > 0), newton, (zero, zero, zero, zero)
-    )
-    slope, bend = whole(v, slope, bend)
-    gained += 0.5 * (slope * slope / bend + jnp.log(own / bend)) - 0.5 * own * v * v
+    # The mode of the prior, which is zero without a moment.
+    start = jnp.full_like(cells.odds[:, 0], jnp.sqrt(moment / own) if moment else 0.0)
+    # The first step is none, and finds the slopes there.
+    start = start, jnp.zeros_like(start), jnp.ones_like(start)
+    v, slope, bend = lax.fori_loop(0, NEWTON + 1, newton, start)
+    gained = power * cells.gain(v, usage) - 0.5 * own * v * v
+    gained += 0.5 * (slope * slope / bend + jnp.log(own / bend))
     mean = v + slope / bend
     if not density.is_signed:
         gained += log_moment(density, v, own) + log_ndtr(mean * jnp.sqrt(bend))
