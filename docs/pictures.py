@@ -333,36 +333,36 @@ def sizes():
 
 def devices():
     """Draw sweeps on two CPU cores beside those on one GPU."""
-    cpu, gpu = record("ormachine_speed")["sizes"], record("accelerator_h100")
-    unrolled = record("accelerator_h100_unrolled")["boolean"]
+    gpu, large = record("accelerator_h200"), record("ormachine_speed")["sizes"]
+    cpu = gpu["on cpu"]
+    votes, nmf, stars, features = (
+        "votes, rank 8, four temperatures", "nmf, 2,000 x 1,000, rank 10",
+        "ratings, 943 x 1,682, 100,000 stars, rank 32", "features, 1,000 x 200, rank 16",
+    )  # fmt: skip
     shown = {
-        "Boolean,\n1,000 x 1,000, rank 10": (
-            cpu["1000x1000, rank 10"]["updates"]["metropolis"],
-            unrolled["1,000 x 1,000, rank 10"],
-        ),
         "Boolean,\n100,000 x 1,000, rank 20": (
-            cpu["100000x1000, rank 20"]["updates"]["metropolis"],
-            gpu["boolean"]["100,000 x 1,000, rank 20"],
+            large["100000x1000, rank 20"]["updates"]["metropolis"],
+            gpu["large boolean"]["100,000 x 1,000, rank 20"],
         ),
-        "votes, rank 8,\nfour temperatures": (
-            cpu["house votes, rank 8"]["updates"]["collapsed, 4 replicas"],
-            gpu["votes"]["votes, rank 8, four temperatures"],
-        ),
+        "nmf,\n2,000 x 1,000, rank 10": (cpu[nmf], gpu["nonnegative"][nmf]),
+        "ratings,\n100,000 stars, rank 32": (cpu[stars], gpu["ratings"][stars]),
+        "binary features,\n1,000 x 200, rank 16": (cpu[features], gpu["features"][features]),
+        "votes, rank 8,\nfour temperatures": (cpu[votes], gpu["votes"][votes]),
     }
-    figure = style.new_figure(8.0, 2.9)
+    figure = style.new_figure(8.0, 4.0)
     axes, at = figure.add_subplot(), range(len(shown))
     both = np.array([[one["sweep_ms"] for one in pair] for pair in shown.values()])
     axes.hlines(at, both[:, 1], both[:, 0], color=style.EDGE)
     for values, label, colour in zip(
-        both.T, ("two CPU cores", "H100"), (ORANGE, BLUE), strict=True
+        both.T, ("two CPU cores", "H200"), (ORANGE, BLUE), strict=True
     ):
         axes.scatter(values, at, color=colour, s=60, label=label, zorder=3)
         for value, place in zip(values, at, strict=True):
             axes.text(value, place - 0.14, f"{value:.3g}", ha="center", va="bottom", fontsize=9)
     axes.set_xscale("log")
-    axes.set_xlim(0.1, 300)
+    axes.set_xlim(0.3, 1500)
     axes.set_yticks(at, shown)
-    axes.set_ylim(2.4, -0.7)
+    axes.set_ylim(len(shown) - 0.6, -0.7)
     style.axis_label(axes, "milliseconds of a sweep")
     style.tidy(axes, "x")
     axes.legend(fontsize=9)
