@@ -40,7 +40,7 @@ SHAPE, RANK = (5, 4), 2
 HIDDEN = np.zeros(SHAPE, bool)
 HIDDEN[0] = HIDDEN[2, 1] = HIDDEN[4, 3] = True
 MILD = {"slab": (4.0, 6.0), "row_scale": 0.7, "mean_scale": 1.0, "intercepts": (4.0, 3.0)}
-KINDS = {"signed": {"presence": (1.0, 2.0)}, "positive": {"presence": None}}
+KINDS = {"signed": {"presence": (1.0, 1.0)}, "positive": {"presence": None}}
 EACH = pytest.mark.parametrize(
     "weights", ["signed", pytest.param("positive", marks=pytest.mark.long)]
 )
