@@ -215,6 +215,11 @@ def test_known_factors_of_ratings_stay_also_for_new_lines():
         (2, {"anchors": {"a": [0.5, 0, 1]}, "model": "ormachine"}, "has the value 0.5"),
         (2, {"anchors": {"a": ["tea"]}}, "names 'tea'"),
         (2, {"model": "nmf"}, "missing values, which only model 'ormachine' learns"),
+        (
+            None,  # the model's own number of factors
+            {"model": "pmf", "anchors": {"a": [0.5, 0, 1], "1": [1, 0, 1]}},
+            "is named '1', as factor 1 is called",
+        ),
         (2, {"model": "pmf"}, "missing values, which only model 'ormachine' learns"),
         (
             2,

@@ -15,7 +15,7 @@ from bmfjax import models, verdict
 from bmfjax.data import InputError
 from bmfjax.families import ask
 from bmfjax.families.relevance import handed_over, noise_edge, used_draws
-from bmfjax.posterior.principal import principal_draws
+from bmfjax.posterior.principal import num_needed, principal_draws
 from bmfjax.report.page import render
 from tests.said import said
 from tests.test_rank import three_tiles
@@ -233,6 +233,13 @@ def test_the_largest_principal_factors_keep_their_prior():
             np.testing.assert_allclose(cosine[k, [0, 1]], 1.0)
             found = np.linalg.inv(some[f"{n}_precision"][0, d])
             np.testing.assert_allclose(np.abs(found), np.abs(covariance[0, d][np.ix_(k, k)]))
+
+
+def test_factors_that_cancel_at_a_cell_are_needed_both():
+    turn = np.array([[1.0, 1.0], [1.0, -1.0]]) / np.sqrt(2)
+    usage, basis = turn * [1.1, 1.0], turn * [1.0, -1.0]  # 0.55 and -0.5 at the first cell
+    needed = [num_needed(usage[None, None], basis[None, None], ([0], [0]), r) for r in (0.1, 0.6)]
+    assert needed == [2, 0]
 
 
 def test_ratings_of_new_rows_follow_from_the_factors_that_are_kept():

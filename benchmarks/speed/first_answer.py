@@ -332,11 +332,11 @@ core of two; `limit` is the `--max-time`, `clock` the seconds that passed:
 Both fits of the votes are "Reliable", after 2,480 draws a chain; again they take 25.1 s that pass.
 They are of one seed: others take up to twice as long (`calibration/verdict_goals.py`). The time of
 all others was up, and the clock has the page, too. The survey had births of features that were
-taken back since, and other work beside it; it is "Usable in part", with an R-hat of 1.224 and 1.162.
-700 x 765 has 25 draws after its warm-up, 20 x 50,000 has 11, and both say "Do not rely on this
-run". Missed are: 12 s for the votes the first time and 5 s again, where what follows the draws
-alone takes 4; 30 processor seconds for the survey; and at 700 x 765 and 20 x 50,000 an answer to
-rely on. What follows the draws takes less than 10 s everywhere, as was the aim.
+taken back since, and other work beside it; it is "Usable in part", with an R-hat of 1.224 and
+1.162. 700 x 765 has 25 draws after its warm-up, 20 x 50,000 has 11, and both say "Do not rely on
+this run". Missed are: 12 s for the votes the first time and 5 s again, where what follows the
+draws alone takes 4; 30 processor seconds for the survey; and at 700 x 765 and 20 x 50,000 an
+answer to rely on. What follows the draws takes less than 10 s everywhere, as was the aim.
 
 With `--until usable` a run ends as soon as all parts of the verdict hold within the wider bounds of
 a usable fit. An earlier version so took 41.1 processor seconds the first time and 20.1 again, on

@@ -101,11 +101,11 @@ def ask(
         model = asked_model(rank, default.model, max_rank)
         family = FAMILIES[model.name]
     sampler = asked_sampler(family, model, data, sampler)
+    if model.rank is None:
+        model = dataclasses.replace(model, rank=min(model.default_rank, *data.shape))
     if anchors is not None:
         anchors = _known_factors(family, data, model, anchors)
     attributes = _known_lines(family, data, model.name, row_attributes, column_attributes)
-    if model.rank is None:
-        model = dataclasses.replace(model, rank=min(model.default_rank, *data.shape))
     rank, most = model.rank, model.max_rank
     finds_rank = isinstance(rank, str) and rank == AUTO
     if finds_rank and anchors is not None:

@@ -114,8 +114,8 @@ WARMUP = 100
 #: Sweeps over latent values and vectors between two draws of new lines that are kept.
 SWEEPS = 25
 #: Factors that a fit of unknown rank leaves out add at most this share of the noise's standard
-#: deviation to predictions, and so less than a four-hundredth to their mean squared error; and
-#: observed cells of which that is asked.
+#: deviation to predictions, as a root mean square, and so less than a four-hundredth to their mean
+#: squared error; and observed cells of which that is asked.
 LEFT_OUT, ASKED = 0.05, 2000
 #: How often the first draw of a chain is visited before those that are kept.
 SETTLE = 20

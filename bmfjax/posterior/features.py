@@ -91,7 +91,7 @@ def features_of(usage, basis) -> Features:
 
 def _mean_and_ends(weights) -> np.ndarray:
     """Return mean and ends of an interval (3, columns) of weights (draw, columns) but zeros."""
-    # In order, with zeros last, as NaN. Column by column it takes a hundred times as long.
+    # In order, with zeros last, as NaN. Column by column it takes far longer.
     weights = np.sort(np.where(weights != 0, weights, np.nan), axis=0)
     number = (~np.isnan(weights)).sum(0)
     found = np.full((3, weights.shape[1]), np.nan)

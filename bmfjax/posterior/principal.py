@@ -95,7 +95,8 @@ def num_needed(usage, basis, cells: tuple, rest: float) -> int:
         adds = (u[rows] @ of_usage) * (v[columns] @ of_basis)
         after += adds[:, ::-1].cumsum(1)[:, ::-1]  # those from each one on
     sizes = np.sqrt(np.mean((after / len(flat[0])) ** 2, axis=0))
-    return int(np.sum(sizes > rest))
+    # Means of what some factors add may cancel, so that fewer may leave out less.
+    return int(np.max(np.flatnonzero(sizes > rest), initial=-1)) + 1
 
 
 def _turned(precision, move):

@@ -96,7 +96,7 @@ def of_number(
 
 
 def _come_and_go(figures: Figures) -> bool:
-    """Whether each number that the draws have is above that of the factors that hold."""
+    """Whether draws have several numbers of factors, each above that of the factors that hold."""
     low, high = figures.rank_between or (0, 0)
     return figures.factors_holding is not None and len(figures.factors_holding) < low < high
 

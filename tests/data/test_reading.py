@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import lzma
 import pickle
 import re
 from functools import partial
@@ -573,6 +574,9 @@ def test_an_encoding_is_asked_for(tmp_path):
     path = written(tmp_path, "name,a,b\nLéon,1,0\nAnn,0,1\n".encode("latin-1"))
     with pytest.raises(InputError, match=r"line 2: not UTF-8.*--encoding latin-1"):
         load(path)
+    packed = written(tmp_path, lzma.compress(b"name,a,b\nAnn,0,1\n"), "u.csv")
+    with pytest.raises(InputError, match=r"u\.csv: packed by xz; unpack it first"):
+        load_real(packed)
     assert load(path, encoding="latin-1").row_names == ("Léon", "Ann")
     with pytest.raises(InputError, match="encoding is 'klingon', which is not known"):
         load(path, encoding="klingon")

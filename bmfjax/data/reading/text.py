@@ -20,6 +20,11 @@ from bmfjax.data.reading.cells import is_value
 
 #: What separates fields, in the order in which it is preferred.
 SEPARATORS = ("::", "\t", ";", ",", "|")
+#: How files begin that are packed in ways that are not read.
+PACKINGS = {
+    b"\xfd7zXZ": "xz", b"BZh91AY&": "bzip2", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x1f\x8b": "gzip",
+}  # fmt: skip
 #: Lines by which the separator is told.
 HEAD = 20
 Line = tuple[int, list[str]]
@@ -82,7 +87,11 @@ def opened_text(path, encoding):
 
 def _encoding(path) -> str:
     with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as stream:
-        return "utf-16" if stream.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        first = stream.read(8)
+    for mark, packing in PACKINGS.items():
+        if first.startswith(mark):
+            raise InputError(f"packed by {packing}; unpack it first (gzip is read as .csv.gz)")
+    return "utf-16" if first[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
 
 
 def _is_comment(head, path) -> bool:

@@ -190,9 +190,7 @@ def _in_one_kernel(lines: PackedLines, partner, bits, log_odds, thresholds, weig
     words = [
         None if a is None else a.reshape(-1, a.shape[-1]) for a in (lines.ones, lines.observed)
     ]
-    return fused.draw(
-        update.__name__, *words, partner, bits, log_odds, thresholds, weights
-    )  # fmt: skip
+    return fused.draw(update.__name__, *words, partner, bits, log_odds, thresholds, weights)
 
 
 def _by_codes(across: PackedLines, partner, bits, log_odds, thresholds, weights, update):
