@@ -18,10 +18,12 @@ from benchmarks.prediction import panel as script
 from benchmarks.prediction import (
     panel_baselines,
     panel_data,
+    panel_goals,
     panel_models,
     panel_page,
     panel_ratings,
 )
+from bmfjax.families import FAMILIES
 from bmfjax.kernels.numerics import compiling
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
@@ -269,8 +271,8 @@ def test_tables_say_what_fits_say_of_themselves():
     assert "| hamming | does not apply | **-0.400** |" in scores_of_both
     assert "| latent classes, tuned | -0.200 |  |" in scores_of_both
     reasons = list(panel_page.absent(sets))
-    assert "* nbmf_mm is not installed: nbmf-mm (zoo)" in reasons
-    assert any(line.startswith("* not reached: column means (all)") for line in reasons)
+    assert "* nbmf_mm is not installed: `nbmf-mm` (zoo)" in reasons
+    assert any(line.startswith("* not reached: `column means`, ") for line in reasons)
     assert panel_page.counts(sets) == {
         (True, True): 0, (True, False): 1, (False, True): 0, (False, False): 1,
         (None, True): 0, (None, False): 0,
@@ -315,9 +317,70 @@ def test_a_part_of_a_record_has_its_tables():
         assert all(isinstance(block, str) for block in blocks)
 
 
+def test_aims_are_counted_from_the_record():
+    """Each changes its word where the figure that it asks for does."""
+    names = list(panel_data.SETS)[:12]
+    signed, positive, classes, logistic = "features, signed", "features, positive", -0.2, -0.3
+    holds = "Usable: predictions hold (to within 0.05); y."
+
+    def made(score, of_positive=-0.2, error=0.01):
+        sets = {
+            name: {
+                signed: cell(score, error, holds), positive: cell(of_positive, 0.01, holds),
+                "latent classes": cell(classes), "logistic": cell(logistic),
+            } for name in names
+        }  # fmt: skip
+        return sets | {"roles": {signed: cell(-9.0, 0.01, holds), "logistic": cell(-1.0)}}
+
+    def met(sets):
+        return [line.rsplit("| ", 1)[1] for line in panel_goals.aims(sets).splitlines()[2:]]
+
+    assert met(made(-0.2)) == ["yes |"] * 5
+    assert met(made(-0.204)) == ["no |", *["yes |"] * 4]  # behind, and by less than 0.005
+    assert met(made(-0.21)) == ["no |", "no |", *["yes |"] * 3]
+    assert met(made(-0.1, -0.21)) == ["yes |", "yes |", "no |", "yes |", "yes |"]
+    assert met(made(-0.1, -0.1, 0.03)) == [*["yes |"] * 3, "no |", "no |"]
+    some = made(-0.1) | {n: {"logistic": cell(-0.3)} for n in names[:3]}
+    assert "| 10 of 12 | 9 of 9 | no |" in panel_goals.aims(some)
+    assert len(met({})) == 5
+
+
+def test_the_weakest_models_are_those_furthest_below_the_best_of_any_kind():
+    holds = "Usable: predictions hold (to within 0.05); y. Next, allow more factors (--rank)."
+    sets = {
+        name: {
+            "latent classes": cell(-0.1 - lag), "features, signed": cell(-0.2, verdict=holds),
+            "logistic, variational": cell(-0.5 - 2 * lag, verdict=holds),
+            "logistic, effects": cell(-0.4, verdict=holds),
+            "column means": cell(-9.0),
+        } for name, lag in (("zoo", 0.0), ("votes", 0.05), ("animals", 0.02))
+    }  # fmt: skip
+    sets["roles"] = {"relaxed": cell(-5.0, verdict=holds)}  # one matrix says little
+    assert panel_goals.gaps(sets, "features, signed")["zoo"] == pytest.approx(0.1)
+    assert panel_goals.weakest(sets, 2) == ["logistic, variational", "logistic, effects"]
+    row = panel_goals.weakest_table(sets).splitlines()[2]
+    effects = panel_page.label("logistic, effects")
+    assert row == (
+        "| logistic, variational | 3 | 0.423 | votes (0.450 below latent classes, tuned) | "
+        f"{effects}: 0.147 better on 3 | allow more factors (3 of 3) |"
+    )
+    assert panel_goals.furthest_of_default(sets).startswith(
+        "The default is the furthest below the best on zoo (0.100 below latent classes, tuned)"
+    )
+
+
+def test_every_model_has_a_row_or_a_reason_why_not():
+    rows = {m.kind for m in (*panel_models.FITS.values(), *panel_models.RATINGS_FITS.values())}
+    named = {name: family.models[name].__name__ for name, family in FAMILIES.items()}
+    assert {name for name, kind in named.items() if kind not in rows} == {*panel_goals.LEFT_OUT}
+    assert panel_goals.MENDS.keys() <= panel_models.FITS.keys()
+
+
 def test_pages_are_what_the_record_makes():
     sets = json.loads((RESULTS / "panel.json").read_text())["figures"]["sets"]
     assert panel_page.PAGE.read_text() == panel_page.page_of(sets), "run panel_page.py"
     text = panel_page.MODELS_PAGE.read_text()
     assert text == panel_page.with_section(text, sets), "run panel_page.py"
+    weakest = panel_goals.weakest(sets)
+    assert len(weakest) == 3 and {*weakest} <= panel_goals.MENDS.keys(), "say what would mend it"
     assert panel_page.section(sets).splitlines()[0] in text

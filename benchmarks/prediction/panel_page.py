@@ -1,158 +1,57 @@
 """The page of the panel: what each model predicts, at what cost, and whether its word is true.
 
-`python -m benchmarks.prediction.panel_page` also writes `docs/panel.md`, and the table in
-`docs/models.md`.
+`python -m benchmarks.prediction.panel_page` also writes `docs/panel.md`, and the part of
+`docs/models.md` that says what to try first.
 """
 
 import itertools
 import json
 import statistics
 import textwrap
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.form import Records, number, percent, table
 from benchmarks.prediction.panel_baselines import TUNED
+from benchmarks.prediction.panel_cells import (
+    CLASSES,
+    NAMES,
+    NEAR,
+    POSITIVE,
+    SIGNED,
+    WORDS,
+    against,
+    counts,
+    elsewhere,
+    finished,
+    gain,
+    is_calibrated,
+    is_compared,
+    is_fit,
+    label,
+    mark,
+    models_of,
+    said_to_hold,
+    scored,
+    seconds,
+    usual,
+)
 from benchmarks.prediction.panel_data import PLANTED, RATED, SETS
+from benchmarks.prediction.panel_goals import (
+    AIMED,
+    FEWEST,
+    aims,
+    furthest_of_default,
+    left_out,
+    mended,
+    weakest_table,
+)
 from benchmarks.prediction.panel_models import FITS, RATINGS_FITS
 from benchmarks.prediction.panel_ratings import METHODS
 
 ROOT = Path(__file__).parents[2]
 PAGE, MODELS_PAGE = ROOT / "docs" / "panel.md", ROOT / "docs" / "models.md"
 MARKS = "<!-- made by benchmarks/prediction/panel_page.py -->", "<!-- end -->"
-CLASSES, SIGNED, POSITIVE = "latent classes", "features, signed", "features, positive"
-#: Names of models and matrices that readers would not know by the short one of the record.
-LABELS = {
-    "logistic": "logistic factorisation, tuned", "nmf": "NMF, tuned", "bmfjax nmf": "nmf",
-    "bmfjax pmf": "pmf", "latent classes": "latent classes, tuned",
-    "effects of users and items": "effects alone",
-    "logistic, effects": "logistic, variational, effects and rank tried",
-}  # fmt: skip
-NAMES = {
-    "bci": "trees", "bob-ross": "Bob Ross", "dna": "DNA", "fraction": "fractions",
-    "lastfm": "artists", "mushroom": "mushrooms", "news100": "words", "pancan": "tumours",
-    "pbmc": "cells", "movielens-100k": "MovieLens 100K", "movielens-small": "MovieLens small",
-}  # fmt: skip
-#: Nats below the best that are as good.
-NEAR = 0.005
-REFUSED = "Do not rely"
-#: What a verdict says of a fit whose draws are of its warm-up, or of its start.
-STARTED = "the warm-up was cut short"
-#: What a verdict begins with where one chain alone found the solution, or there was one chain.
-UNCHECKED = "Not checked:"
-#: What is said of a part of a fit, for tables.
-WORDS = {True: "holds", False: "does not", None: "not compared"}
-
-
-def is_fit(cell: dict) -> bool:
-    """Whether a cell is of a model of bmfjax, which has a verdict."""
-    return "verdict" in cell
-
-
-def scored(cells: dict) -> dict:
-    """Return the cells that have a score."""
-    return {name: cell for name, cell in cells.items() if "log_score" in cell}
-
-
-def finished(cells: dict) -> dict:
-    """Return the cells that have a score, but for fits whose time was up in the warm-up."""
-    return {n: cell for n, cell in scored(cells).items() if STARTED not in cell.get("verdict", "")}
-
-
-def models_of(sets: dict, names: Iterable[str], kept=scored) -> list[str]:
-    """Return the models of some sets: those of bmfjax, then the others, each best first."""
-    found: dict[str, list[float]] = {}
-    fits = set()
-    for name in names:
-        cells = kept(sets.get(name, {}))
-        best = max((cell["log_score"] for cell in cells.values()), default=0.0)
-        for model, cell in cells.items():
-            found.setdefault(model, []).append(cell["log_score"] - best)
-            if is_fit(cell):
-                fits.add(model)
-    return sorted(found, key=lambda m: (m not in fits, -statistics.mean(found[m])))
-
-
-def label(model: str) -> str:
-    """Return the name of a model for readers; those of bmfjax as code."""
-    return LABELS.get(model, model)
-
-
-def is_calibrated(cell: dict) -> bool:
-    """Whether the calibration error is one that chance gives a true model in 95 % of cases."""
-    most = cell.get("calibration_error_by_draws", 0.0), cell["calibration_error_by_chance"]
-    return cell["calibration_error"] <= max(most)
-
-
-def is_compared(cell: dict) -> bool:
-    """Whether more than one chain found what a fit says, so that its parts could be compared."""
-    return UNCHECKED not in cell["verdict"]
-
-
-def said_to_hold(cell: dict) -> bool | None:
-    """Whether a verdict says that predictions hold; None where nothing was compared."""
-    if not is_compared(cell):
-        return None
-    return (
-        cell["holds"]["predictions"] if "holds" in cell else "predictions hold (" in cell["verdict"]
-    )
-
-
-def usual(sets: dict) -> str | None:
-    """Return the processor of most fits; seconds of another one are marked."""
-    found = Counter(
-        cell.get("processor")
-        for of in sets.values()
-        for cell in filter(is_fit, scored(of).values())
-    )
-    return max(found, key=found.__getitem__, default=None)
-
-
-def seconds(cells: Iterable[dict], processor: str | None, digits: int, mean=statistics.median):
-    """Write the processor seconds of cells; with a star where they are of another processor."""
-    cells = list(cells)
-    here = [cell for cell in cells if cell.get("processor") == processor]
-    text = number(mean(cell["cpu_seconds"] for cell in here or cells), digits)
-    return text if here else f"{text} *"
-
-
-def elsewhere(sets: dict) -> str:
-    """Say what a star at seconds means, and how much slower or faster that processor is."""
-    cells, here = [cell for of in sets.values() for cell in scored(of).values()], usual(sets)
-    if not any(cell.get("processor") != here for cell in cells):
-        return ""
-    pairs = [
-        (cell["elsewhere"]["cpu_seconds"], cell["cpu_seconds"])
-        for cell in cells if "elsewhere" in cell
-    ]  # fmt: skip
-    ratios = [before / now for before, now in pairs if min(before, now) >= 1.0]
-    return " With a star they are of another processor" + (
-        f", on which plain models took {number(statistics.median(ratios), 1)} times as long "
-        f"(median of {len(ratios)} cells that were run on both)."
-        if ratios
-        else "."
-    )
-
-
-def counts(sets: dict) -> dict[tuple[bool | None, bool], int]:
-    """Return how many fits there are by whether predictions hold, said and by calibration."""
-    found = {(said, so): 0 for said in WORDS for so in (True, False)}
-    for name in SETS:
-        for cell in filter(is_fit, finished(sets.get(name, {})).values()):
-            found[said_to_hold(cell), is_calibrated(cell)] += 1
-    return found
-
-
-def against(sets: dict, model: str, other: str, within: float = 0.0) -> tuple[int, int]:
-    """Return on how many matrices a model is at most `within` below another, and of how many."""
-    both = [
-        cells
-        for cells in map(finished, map(lambda n: sets.get(n, {}), SETS))
-        if {model, other} <= {*cells}
-    ]
-    better = [c for c in both if c[model]["log_score"] >= c[other]["log_score"] - within]
-    return len(better), len(both)
 
 
 # ---- tables --------------------------------------------------------------------------------------
@@ -208,12 +107,6 @@ def score_tables(sets: dict, columns: int = 7) -> Iterable[str]:
         )
 
 
-def mark(cell: dict) -> str:
-    """Return the mark of a fit that says that it is not done."""
-    said = cell.get("verdict", "")
-    return " ‡" if STARTED in said else " †" if REFUSED in said else ""
-
-
 def _score(cells: dict, model: str) -> str:
     cell = cells.get(model, {})
     if "log_score" not in cell:
@@ -238,10 +131,19 @@ def absent(sets: dict) -> Iterable[str]:
             why = cell.get("not_run") or ("ended without a result" if cell else "not reached")
             reasons.setdefault(why, {}).setdefault(label(model), []).append(NAMES.get(name, name))
     for why, of in reasons.items():
-        told = "; ".join(
-            f"{model} ({', '.join(n) if len(n) < len(SETS) else 'all'})" for model, n in of.items()
-        )
+        alike: dict[str, list[str]] = {}
+        for model, missing in of.items():
+            alike.setdefault(_some(missing), []).append(model)
+        told = "; ".join(f"`{'`, `'.join(models)}` ({some})" for some, models in alike.items())
         yield f"* {why}: {told}"
+
+
+def _some(names: list[str]) -> str:
+    """Write names of matrices, or those that are not among them where these are fewer."""
+    rest = [name for name in (NAMES.get(n, n) for n in SETS) if name not in names]
+    if len(rest) >= len(names) or not {*names} <= {NAMES.get(n, n) for n in SETS}:
+        return ", ".join(names)
+    return f"all but {', '.join(rest)}" if rest else "all"
 
 
 def cells_table(sets: dict) -> str:
@@ -431,14 +333,6 @@ KINDS = {
 }
 
 
-def gain(sets: dict, model: str, names: Iterable[str]) -> float | None:
-    """Return the mean gain over latent classes; None where a matrix has no score of a model."""
-    cells = [finished(sets.get(name, {})) for name in names]
-    if not all({model, CLASSES} <= {*of} for of in cells):
-        return None
-    return statistics.mean(of[model]["log_score"] - of[CLASSES]["log_score"] for of in cells)
-
-
 def kinds_table(sets: dict) -> str:
     """Return a table of what to try first, by the kind of data."""
     rows, processor = [], usual(sets)
@@ -456,27 +350,12 @@ def kinds_table(sets: dict) -> str:
             row += [label(model), number(value, 3)]
             row.append(seconds(of, processor, 0, statistics.mean) if of else "")
         rows.append(row)
-    header = ["your data", "of bmfjax first", "gain", "CPU s", "best other", "gain", "CPU s"]
+    header = ["your data", "best of bmfjax", "gain", "CPU s", "best other", "gain", "CPU s"]
     return table(header, rows)
 
 
-def ran(sets: dict) -> list[str]:
-    """Return the models of bmfjax that have a score which is not of a start."""
-    models = models_of(sets, SETS, finished)
-    return [m for m in models if any(is_fit(sets[n].get(m, {})) for n in SETS if n in sets)]
-
-
-def default_sentence(sets: dict, named: bool = True) -> str:
-    """Return what the panel says of the default model; the others are `named` or were before."""
-    others = [model for model in models_of(sets, SETS, finished) if model in TUNED]
-    lines = []
-    for model in (SIGNED, POSITIVE):
-        told = [
-            f"{label(other)} ({k} of {n})"
-            for other in others
-            for k, n in (against(sets, model, other),)
-        ]
-        lines.append(f"`{model}` is as good as or better than: {'; '.join(told)}.")
+def default_sentence(sets: dict) -> str:
+    """Return what the panel says of the default model, beside the other models of bmfjax."""
     names = [n for n in complete(sets) if SIGNED in finished(sets[n])]
     first = [n for n in names if best_of(sets[n], True)[0] == SIGNED]
     rest = [
@@ -486,30 +365,59 @@ def default_sentence(sets: dict, named: bool = True) -> str:
         if (found := best_of(sets[n], True))[0] != SIGNED
         for model, cell in (found,)
     ]  # fmt: skip
-    if rest:
-        lines.insert(0, f"Another is better on {'; '.join(rest)}.")
+    more = f" Another is better on {'; '.join(rest)}." if rest else ""
     return (
         f"The default, `features` with weights of both signs, is the best on {len(first)} of "
-        f"{len(names)} matrices of the models of bmfjax that left their warm-up"
-        f"{' (' + '; '.join(ran(sets)) + ')' if named else ''}. " + " ".join(lines)
+        f"{len(names)} matrices of the models of bmfjax that left their warm-up.{more}"
     )
+
+
+def others_sentence(sets: dict) -> str:
+    """Return on how many matrices features are as good as each other model."""
+    others = [model for model in models_of(sets, SETS, finished) if model in TUNED]
+    lines = []
+    for model in (SIGNED, POSITIVE):
+        told = [
+            f"{label(other)} ({k} of {n})"
+            for other in others
+            for k, n in (against(sets, model, other),)
+        ]
+        lines.append(f"`{model}` is as good as or better than: {'; '.join(told)}.")
+    return " ".join(lines)
+
+
+def ratings_sentence(sets: dict) -> str:
+    """Return the errors of `pmf` on ratings, beside the best other model."""
+    told = []
+    for name in RATED:
+        of = scored(sets.get(name, {}))
+        others = {model: cell for model, cell in of.items() if not is_fit(cell)}
+        if "pmf" in of and others:
+            best = min(others, key=lambda model: others[model]["rmse"])
+            told.append(
+                f"{NAMES.get(name, name)} {number(of['pmf']['rmse'], 3)} "
+                f"({label(best)} {number(others[best]['rmse'], 3)})"
+            )
+    return f"Errors of `pmf` on ratings, and of the best other: {'; '.join(told)}." if told else ""
 
 
 def section(sets: dict) -> str:
     """Return the part of the page on models that is made of the record."""
     return "\n\n".join([
         MARKS[0],
+        "### What a panel says",
         "On {download}`a panel <../benchmarks/results/panel.json>` of "
-        f"{sum(n in sets for n in SETS)} real matrices a tenth of the entries was hidden. [The "
-        "panel](panel.md) has all models, costs and verdicts. The gain is the mean log probability "
-        "of a hidden entry (nats), less that of tuned latent classes; CPU s are of a matrix, with "
-        f"all compilation.{elsewhere(sets)} Of bmfjax these left their warm-up there: "
-        f"{'; '.join(ran(sets))}. For tiles, and for models that are not among these, the table "
-        "above holds:",
+        f"{sum(n in sets for n in SETS)} real matrices a tenth of the entries was hidden. For each "
+        "kind of data here are the model of bmfjax that predicted it best, and the best other one. "
+        "The gain is the mean log probability of a hidden entry (nats), less that of tuned latent "
+        "classes: at 0.02 what was hidden had a probability that is 2 % higher, in the geometric "
+        f"mean. CPU s are of a matrix, with all compilation.{elsewhere(sets)} "
+        "[The panel](panel.md) has all models, costs and verdicts.",
         kinds_table(sets),
         "Take the first where you need factors, intervals and a verdict. Where you need nothing "
         "but predicted entries, in seconds, the best other may do.",
-        default_sentence(sets, named=False),
+        default_sentence(sets),
+        ratings_sentence(sets),
         MARKS[1],
     ])  # fmt: skip
 
@@ -535,7 +443,10 @@ def page_of(sets: dict) -> str:
         "below.*",
         EXPLAINED + elsewhere(sets),
         summary(sets),
-        default_sentence(sets),
+        f"{default_sentence(sets)} {others_sentence(sets)}",
+        "Aims were set before these fits were made, those of scores for the first "
+        f"{len(AIMED)} matrices, that of verdicts for all:",
+        aims(sets),
         "## Which model for which matrix",
         RULE,
         "The best model of bmfjax beside the best other one; the better of a line is bold. † marks "
@@ -544,8 +455,16 @@ def page_of(sets: dict) -> str:
         "## All scores",
         "Mean log probability of a hidden entry, in nats. " + DAGGER,
         *score_tables(sets),
-        "Cells without a score:",
+        left_out() + " Cells without a score:",
         "\n".join(absent(sets)),
+        "## The weakest models",
+        "How far a model is below the best of any kind, mean over its matrices; those of bmfjax "
+        f"with at least {FEWEST} matrices. Beside it is where it is the furthest below, which "
+        "other setting of the same model predicts better, and what its verdicts advise most often.",
+        weakest_table(sets),
+        "What would mend them:",
+        mended(sets),
+        furthest_of_default(sets),
         "## Are the probabilities true?",
         "![Stated and observed probabilities of hidden entries, a panel for each model whose bins "
         "are in the record](pictures/panel-calibration.svg)",
