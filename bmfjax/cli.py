@@ -880,6 +880,7 @@ def _asked(options, data, **more):
             for name in ("row_attributes", "column_attributes")
             if (path := getattr(options, name)) is not None
         },
+        rank_is_default=getattr(options, "rank_is_default", False),
         **({"num_chains": options.chains} | more),
     )
 
@@ -1095,7 +1096,7 @@ def _read(options, mesh=None):
     if not is_named:  # for what follows before the size is known, which is alike for both
         options.model = default_model(0, 1, _said(options)).model
     if getattr(options, "rank", RANK) is None and MODELS[options.model].default_rank is None:
-        options.rank = RANK
+        options.rank, options.rank_is_default = RANK, True
     data = _read_data(options, mesh)
     _say(f"{options.data}: {data.reading}")
     if not is_named:

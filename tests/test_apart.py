@@ -313,7 +313,7 @@ def test_start_and_known_factors_come_back(tmp_path):
     known = {"known": [n for n, bit in zip(names, start["basis"][:, 0], strict=True) if bit]}
     data = bmfjax.BinaryMatrix(data, column_names=names)
     request = ask(
-        data, 2, init=start, anchors=known, num_chains=2, chains=[2],
+        data, 2, init=start, anchors=known, num_chains=2, chains=[2], rank_is_default=True,
         sampler=QUICK["sampler"],
         model=bmfjax.OrMachine(usage=dist.Beta(1.0, 3.0)),
     )  # fmt: skip
@@ -323,6 +323,7 @@ def test_start_and_known_factors_come_back(tmp_path):
     again = apart._read(tmp_path / "chains")
     assert again.chains().settings == {n: v for n, v in chains.settings.items() if n != "chains"}
     assert again.data.fingerprint() == request.data.fingerprint()
+    assert again.rank_is_default and again.rank == 2
 
 
 # ---- the command line --------------------------------------------------------------------------

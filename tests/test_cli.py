@@ -162,9 +162,15 @@ def test_ratings_are_read_line_by_line_as_the_page_has_them(
     assert run(*words, "--scale", 1, 3) == 2
     assert "outside the scale from 1 to 3" in capsys.readouterr().err
     assert not (tmp_path / "films").exists()
+    # Of its own, the smaller side of three users and films, where the page gives one.
+    words.remove("--rank"), words.remove("1")
     assert run(*words) == 0
-    assert "pmf model, rank 1" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "pmf model, rank 3" in out and "their number (3) is the default" in " ".join(out.split())
     fit = bmfjax.Fit.load(tmp_path / "films")
+    assert fit.verdict.number.default == 3 and not fit.verdict.number.given
+    judged = json.loads((tmp_path / "films" / "summary.json").read_text())["judged"]
+    assert (judged["number"]["default"], judged["number"]["given"]) == (3, False)
     assert fit.data.scale == (1, 5) and fit.data.column_names == ("Heat", "Me, Myself", "Alien")
     assert run("fit", "davis", *QUICK, "--scale", 0, 1, "--output", tmp_path / "no") == 2
     assert "--scale belongs to models of ratings" in capsys.readouterr().err

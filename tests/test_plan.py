@@ -3,6 +3,7 @@
 import collections
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -61,7 +62,8 @@ def test_ratings_need_neither_a_model_nor_a_number_of_factors(tmp_path):
         data = bmfjax.Ratings(rows, columns, r.integers(1, 6, len(rows)), shape=shape)
         found = ask(data)
         assert (found.model, found.rank) == (bmfjax.PMF(rank), rank) and not found.finds_rank
-        assert "default of ratings" in found.default
+        assert "default of ratings" in found.default and found.rank_is_default
+        assert not ask(data, rank).rank_is_default and not ask(data, "auto").rank_is_default
         assert ask(data, model="ordered-probit").model == bmfjax.OrderedProbit(rank)
         assert ask(data, 2).model == bmfjax.PMF(2) and ask(data, "auto").finds_rank
     with pytest.raises(InputError, match="number of factors is not given"):
@@ -70,8 +72,21 @@ def test_ratings_need_neither_a_model_nor_a_number_of_factors(tmp_path):
     ratings.write_text("ann,Heat,5\nann,Alien,4\nbob,Heat,2\n")
     for words, given in ((["zoo"], cli.RANK), ([str(ratings), "--model", "pmf"], None)):
         options = cli.build_parser().parse_args(["fit", *words])
-        cli._read(options)
+        data = cli._read(options)
         assert options.rank == given
+        found = cli._asked(options, data)
+        # Of four for zeros and ones: no more than the matrix can have.
+        assert found.rank_is_default and found.rank == (given or 2)
+    options = cli.build_parser().parse_args(["fit", "zoo", "--rank", "4"])
+    assert not cli._asked(options, cli._read(options)).rank_is_default
+    # Room for all factors that are known, where nobody says how many there are.
+    known = {f"known {k}": row for k, row in enumerate(np.eye(12)[:, :12])}
+    rows, columns = np.divmod(np.arange(30 * 12), 12)
+    data = bmfjax.Ratings(rows, columns, r.integers(1, 6, len(rows)), shape=(30, 12))
+    assert ask(data, anchors=known).rank == 12
+    assert ask(data, anchors=pd.DataFrame(known)).rank == 12
+    with pytest.raises(InputError, match="rank is 10 and anchors has 12 factors"):
+        ask(data, 10, anchors=known)
 
 
 def test_a_call_that_names_no_model_has_the_default():

@@ -662,6 +662,11 @@ def test_a_good_verdict_says_how_probable_the_number_of_factors_is(family):
     same = str(judged(family, rank=np.full((4, 400), 3)))
     assert "their number is 3 with probability 1.00" in same
     assert judged(family).number.given
+    # The default holds as what was given does, and changes no status.
+    default = judged(family).changed(rank_default=10)
+    assert default.number.default == 10 and not default.number.given and default.number.holds
+    assert "their number (10) is the default" in str(default)
+    assert default.status == judged(family).status
 
 
 def test_chains_that_started_from_a_given_solution_are_said_to_have():

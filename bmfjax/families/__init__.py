@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bmfjax.data import InputError, Ratings, checks
 from bmfjax.data.anchors import read_anchors
@@ -77,10 +78,12 @@ def ask(
     mc_error=None,
     check=None,
     before=None,
+    rank_is_default=False,
 ) -> Problem:
     """Read the data and check what all models have in common; arguments as of `bmfjax.fit`.
 
-    `before` is the model of a checkpoint that goes on, which it keeps where none is named.
+    `before` is the model of a checkpoint that goes on, which it keeps where none is named. The rank
+    may be a default of the caller (`rank_is_default`).
     """
     check_fork()
     check_programs()
@@ -101,8 +104,9 @@ def ask(
         model = asked_model(rank, default.model, max_rank)
         family = FAMILIES[model.name]
     sampler = asked_sampler(family, model, data, sampler)
-    if model.rank is None:
-        model = dataclasses.replace(model, rank=min(model.default_rank, *data.shape))
+    rank_is_default |= model.rank is None
+    if rank_is_default:
+        model = dataclasses.replace(model, rank=_default_rank(model, data, anchors))
     if anchors is not None:
         anchors = _known_factors(family, data, model, anchors)
     attributes = _known_lines(family, data, model.name, row_attributes, column_attributes)
@@ -131,6 +135,7 @@ def ask(
         num_samples,
         seed,
         finds_rank=finds_rank,
+        rank_is_default=rank_is_default,
         grows=finds_rank and most is None and num_samples == AUTO and rank < min(data.shape),
         anchors=anchors,
         chain_numbers=own,
@@ -178,6 +183,18 @@ def most_factors(rank: int | str, max_rank: int | None, data: Data) -> int:
     if not isinstance(rank, str):
         return rank
     return min(MAX_RANK, most) if max_rank is None else checks.whole("max_rank", max_rank, 1, most)
+
+
+def _default_rank(model: Model, data: Data, anchors: Any) -> int:
+    """Return the number of factors where none is given: room for all anchors, if the data have it.
+
+    The model may have the number of a caller that has a default of its own.
+    """
+    number = model.default_rank if model.rank is None else model.rank
+    known = 0
+    if isinstance(anchors, Mapping | pd.DataFrame):
+        known = len(anchors.columns if isinstance(anchors, pd.DataFrame) else anchors)
+    return min(max(number, known), *data.shape)
 
 
 def asked_model(rank: Any, model: Any, max_rank: Any = None) -> Model:

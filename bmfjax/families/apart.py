@@ -285,6 +285,7 @@ def _write(top, problem: Problem, whole: dict) -> None:
     arrays: dict[str, np.ndarray] = {}
     about = {"identity": whole, **{n: getattr(problem, n) for n in PLAIN}}
     about |= {"model": problem.model.name, "sampler": problem.sampler.name}
+    about["rank_is_default"] = problem.rank_is_default
     given = problem.given_priors, problem.init, dict(problem.options)
     about |= {n: _plain(n, v, arrays) for n, v in zip(GIVEN, given, strict=True)}
     if problem.anchors is not None:
@@ -358,6 +359,7 @@ def _problem(about, data, arrays) -> Problem:
         init=given["init"],
         anchors=anchors,
         attributes=attributes,
+        rank_is_default=about.get("rank_is_default", False),
         **plain,
     )
 

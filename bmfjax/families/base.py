@@ -86,6 +86,8 @@ class Problem:
     seed: int = 0
     #: The number of factors is unknown, and at most `rank`.
     finds_rank: bool = False
+    #: Nobody gave the number of factors, and it is the default.
+    rank_is_default: bool = False
     #: Nobody said that there are at most so many: where all are used, more may follow.
     grows: bool = False
     #: Known factors: the first of all.
@@ -1054,6 +1056,7 @@ def make_fit(
         complete=run.is_complete,
         timed_out=run.timed_out,
         seconds=run.seconds,
+        rank_default=int(problem.rank) if problem.rank_is_default else None,
     )
     ends = run.search_ends
     if ends is not None and problem.chain_numbers is not None:

@@ -242,7 +242,8 @@ class Plots:
         """Say why there is no such drawing; '' where there is."""
         fit = self._fit
         if name == "rank" and fit.rank_probabilities is None:
-            return "the number of factors was given; fit with rank='auto' to find it"
+            given = "is the default" if fit.verdict.number.default else "was given"
+            return f"the number of factors {given}; fit with rank='auto' to find it"
         # The class is asked, because the fit would compute its modes.
         if name in ("tiles", "modes") and not hasattr(type(fit), name):
             return f"model {fit.model!r} has no {name}; dir(fit.plot) lists what it has"

@@ -132,6 +132,8 @@ class Figures:
         The most probable number of factors of a fit that finds it, with its `rank_probability`, and
         the mean, `rank_mean`. `rank_agreeing` is the share of starts in which it is the most
         probable.
+    rank_default : int
+        The number of factors where none was given, and the default was taken.
     rank_between : tuple of int
         The shortest range of numbers of factors that has a probability of 0.9, smallest and
         largest, and `rank_between_probability`, what it has.
@@ -223,6 +225,7 @@ class Figures:
     rank_probability: float | None = None
     rank_mean: float | None = None
     rank_predicting: int | None = None
+    rank_default: int | None = None
     rank_between: tuple[int, int] | None = None
     rank_between_probability: float | None = None
     rhat_rank: float | None = None

@@ -1,4 +1,4 @@
-"""Does the number of factors hold: was it given, or do all chains find the same?"""
+"""Does the number of factors hold: was it given or the default, or do all chains find the same?"""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class Number(Part):
     ----------
     given : bool
         Whether it was given; then it holds.
+    default : int or None
+        The default of the model, where none was given; then it holds, too.
     rank : int or None
         The most probable number of factors, where it was found.
     probability : float
@@ -32,6 +34,7 @@ class Number(Part):
     """
 
     given: bool = False
+    default: int | None = None
     rank: int | None = None
     probability: float = NAN
     between: tuple[int, int] | None = None
@@ -50,6 +53,8 @@ def of_number(
     --------
     >>> of_number(Figures()).said
     'their number was given'
+    >>> of_number(Figures(rank_default=10)).said
+    'their number (10) is the default'
     >>> of_number(Figures(num_chains=4, rank=4, rank_probability=0.93)).said
     'their number is 4 with probability 0.93'
     >>> wide = dict(rank_between=(3, 5), rank_between_probability=0.957)
@@ -65,6 +70,10 @@ def of_number(
     >>> of_number(weak).said
     'predictions need 20 factors; those that stand out of the noise are 1 with probability 1.00'
     """
+    if figures.rank is None and figures.rank_default is not None:
+        default = int(figures.rank_default)
+        said = f"their number ({default}) is the default"
+        return Number(status=Holds.HOLDS, said=said, default=default)
     if figures.rank is None:
         return Number(status=Holds.HOLDS, said="their number was given", given=True)
     known = {

@@ -325,7 +325,8 @@ def lacking(figures: Figures, until: str = UNTIL[0], mc_error: float | None = No
 def _counted(figures: Figures) -> list[Part]:
     """Return the parts that the status of a fit depends on."""
     factors, number = of_factors(figures), of_number(figures)
-    return [of_predictions(figures)] + [factors] * factors.counts + [number] * (not number.given)
+    is_found = figures.rank is not None
+    return [of_predictions(figures)] + [factors] * factors.counts + [number] * is_found
 
 
 def status_of(figures: Figures) -> Status:
