@@ -1,6 +1,7 @@
 """The plan of a fit, for every size, rank and model, without sampling."""
 
 import collections
+import re
 
 import numpy as np
 import pandas as pd
@@ -55,7 +56,7 @@ def test_the_default_model_follows_the_size_and_what_is_said(
     assert found.model == model and found.why.startswith(f"model: {model} (") and why in found.why
 
 
-def test_ratings_need_neither_a_model_nor_a_number_of_factors(tmp_path):
+def test_ratings_need_neither_a_model_nor_a_number_of_factors(tmp_path, capsys):
     r = np.random.default_rng(0)
     for shape, rank in (((30, 12), 10), ((30, 4), 4)):
         rows, columns = np.divmod(np.arange(30 * shape[1]), shape[1])
@@ -68,6 +69,23 @@ def test_ratings_need_neither_a_model_nor_a_number_of_factors(tmp_path):
         assert ask(data, 2).model == bmfjax.PMF(2) and ask(data, "auto").finds_rank
     with pytest.raises(InputError, match="number of factors is not given"):
         ask(np.eye(4), model="nmf")
+    # The data come first: they may be of another model, which needs no number, or not there.
+    for asked in ({}, {"model": "nmf"}):
+        with pytest.raises(InputError, match="mien.csv does not exist: no such file"):
+            ask("mien.csv", **asked)
+    stars = tmp_path / "mine.csv"
+    stars.write_text("user,item,stars\nann,Heat,10\nann,Alien,4\nbob,Heat,2\nbob,Fargo,4.5\n")
+    said = r"values are 2 \(1\), 4 \(1\), 4.5 \(1\), 10 \(1\): if they are ratings, fit .*'pmf'"
+    for asked in ({}, {"rank": 2}, {"rank": "auto"}):
+        with pytest.raises(InputError, match=said):
+            ask(str(stars), **asked)
+    assert cli.main(["fit", str(stars)]) == 2
+    assert re.search(said, capsys.readouterr().err)
+    assert ask(str(stars), model="pmf").rank == 2
+    wide = tmp_path / "wide.csv"
+    wide.write_text("user,Heat,Fargo,Alien\nann,5,1,3\nbob,4,2,4\n")
+    with pytest.raises(InputError, match=r"1 \(1\), 2 .*or fit the file as ratings .*model='pmf'"):
+        ask(wide)
     ratings = tmp_path / "stars.csv"
     ratings.write_text("ann,Heat,5\nann,Alien,4\nbob,Heat,2\n")
     for words, given in ((["zoo"], cli.RANK), ([str(ratings), "--model", "pmf"], None)):

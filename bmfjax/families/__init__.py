@@ -94,9 +94,12 @@ def ask(
     model = asked_model(rank, first, max_rank)
     family = FAMILIES[model.name]
     mesh = None if mesh is None else checked_mesh(mesh)
+    if mesh is not None:  # by which the data are read
+        _check_number(model)
     share_of = family.share_of(mesh, model, sampler, chains)
     data = agreed(mesh, functools.partial(_read, family, data, model.name, share_of))
     check_structure(data)
+    _check_number(model)  # now that there are data, and they are of this model
     default = None
     if not is_named:
         default = default_of(data, model.rank, model.max_rank, said, before)
@@ -215,10 +218,14 @@ def asked_model(rank: Any, model: Any, max_rank: Any = None) -> Model:
         own = getattr(model, name)
         if value is not None and own is not None and value != own:
             raise InputError(f"{name} is {value!r}, and the model is {model}; give one of them")
-    if rank is None and model.rank is None and model.default_rank is None:
+    return dataclasses.replace(model, **{n: v for n, v in given.items() if v is not None})
+
+
+def _check_number(model: Model) -> None:
+    """Refuse a model without a number of factors."""
+    if model.rank is None and model.default_rank is None:
         found = ", or let the fit find it: rank='auto'" * bool(FAMILIES[model.name].finds_rank)
         raise InputError(f"the number of factors is not given; give it, such as rank=4{found}")
-    return dataclasses.replace(model, **{n: v for n, v in given.items() if v is not None})
 
 
 def _refuse_values_in_place(name: str, given: Any, other: type) -> None:

@@ -31,6 +31,7 @@ from bmfjax.data.reading.tables import (
     codes_of,
     has_header,
     is_id_name,
+    listed,
     pair_of,
     words_in_name,
 )
@@ -487,11 +488,16 @@ def bits_of_pairs(sides, values, asked: Asked, layout) -> Found:
     if values is not None:
         own = codes_of(values, asked, pair_of(values))
         if (own == ODD).any():
-            held = ", ".join(f"{t} ({n})" for t, n in list(values.counts().items())[:12])
+            counts = values.counts()
+            ask = "say which are ones and zeros by one=, zero= (--one, --zero)"
+            if all(number(text) is not None for text in counts):
+                ask = (
+                    "if they are ratings, fit the file by model='pmf' (--model pmf), or read it by "
+                    f"bmfjax.load_ratings; else {ask}, or make ones of numbers above T by "
+                    "binarize=T (--binarize T)"
+                )
             raise InputError(
-                f"its lines are row, column and value, and the values are {held}: say which are "
-                "ones and zeros by one=, zero= (--one, --zero), or make ones of those above one by "
-                "binarize= (--binarize), or fit them as ratings by model='pmf' (--model pmf)"
+                f"its lines are row, column and value, and the values are {listed(counts)}: {ask}"
             )
         codes = own[values.codes]
     keep = codes < GONE

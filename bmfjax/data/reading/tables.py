@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -756,17 +756,35 @@ def _ask_of_codes(counts, wrong) -> str:
     numbers = [number(word) for word in counts]
     whole = None not in numbers and all(v >= 0 and v == round(v) for v in numbers)
     few = len(counts) <= 12
-    most = sorted(counts, key=counts.get, reverse=True)[:12]
+    most = max(counts, key=counts.get)
     if few:
-        held = ", ".join(f"{word} ({counts[word]})" for word in most)
-        ask = (f"the values are {held}: say which are ones, zeros and missing by one=, zero=, "
-               "missing= (--one, --zero, --missing)")  # fmt: skip
+        ask = (f"the values are {listed(counts)}: say which are ones, zeros and missing by one=, "
+               "zero=, missing= (--one, --zero, --missing)")  # fmt: skip
     else:
         ask = "say what is a one by one= and zero= (--one, --zero)"
     if len(counts) == 1 and any("" in column.texts for column in wrong):
-        ask += f"; where a blank means no, {option('one', most[0])}, {option('zero', '')}"
-    if whole and number(most[0]) == 0 and len(counts) > 3:
+        ask += f"; where a blank means no, {option('one', most)}, {option('zero', '')}"
+    if whole and number(most) == 0 and len(counts) > 3:
         ask += ", or, of counts, binarize=0 (--binarize 0)"
     elif None not in numbers and not few:
         ask += ", or binarize= (--binarize T) to make ones of numbers above T"
+    if None not in numbers and len(counts) > 3:
+        ask += ", or fit the file as ratings or other numbers by model='pmf' (--model pmf)"
     return ask
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """List up to 12 values with how often they are there: numbers in order, texts by frequency.
+
+    Examples
+    --------
+    >>> listed(Counter({"4": 9, "10": 2, "3.5": 7})), listed(Counter({"no": 2, "yes": 9}))
+    ('3.5 (7), 4 (9), 10 (2)', 'yes (9), no (2)')
+    """
+    # Numbers among texts are codes, too.
+    rising = all(number(text) is not None for text in counts)
+    key = number if rising else lambda text: -counts[text]
+    shown = sorted(counts, key=key)
+    return ", ".join(f"{text} ({counts[text]})" for text in shown[:12]) + ", ..." * (
+        len(shown) > 12
+    )
