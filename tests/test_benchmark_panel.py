@@ -250,62 +250,6 @@ def cell(score, error=0.01, verdict=None, **more):
     return found | ({} if verdict is None else {"verdict": verdict}) | more
 
 
-def test_tables_say_what_fits_say_of_themselves():
-    refused = "Do not rely on this run: predictions do not hold yet; x."
-    holds = "Usable: predictions hold (to within 0.05); y."
-    sets = {
-        "zoo": {
-            "features, signed": cell(-0.1, 0.5, refused),
-            "features, positive": cell(-0.3, 0.5, holds),
-            "latent classes": cell(-0.2),
-            "nbmf-mm": {"not_run": "nbmf_mm is not installed"},
-        },
-    }
-    (scores,) = panel_page.score_tables(sets)
-    assert "| features, signed | **-0.100** † |" in scores
-    assert "| features, positive | -0.300 |" in scores
-    large = {"not_run": "over 10,000 entries, and its rank must be tried"}
-    both = sets | {"words": {}, "roles": {"hamming": cell(-0.4)}}
-    both["zoo"] = both["zoo"] | {"hamming": large}
-    (scores_of_both,) = panel_page.score_tables(both)
-    assert "| hamming | does not apply | **-0.400** |" in scores_of_both
-    assert "| latent classes, tuned | -0.200 |  |" in scores_of_both
-    reasons = list(panel_page.absent(sets))
-    assert "* nbmf_mm is not installed: `nbmf-mm` (zoo)" in reasons
-    assert any(line.startswith("* not reached: `column means`, ") for line in reasons)
-    assert panel_page.counts(sets) == {
-        (True, True): 0, (True, False): 1, (False, True): 0, (False, False): 1,
-        (None, True): 0, (None, False): 0,
-    }  # fmt: skip
-    assert panel_page.against(sets, "features, positive", "latent classes") == (0, 1)
-    started = cell(-0.05, verdict="Do not rely on this run: x (the warm-up was cut short).")
-    counted = panel_page.counts(sets)
-    sets["zoo"]["probit"] = started
-    assert panel_page.counts(sets) == counted  # a start is no fit
-    assert "| probit | **-0.050** ‡ |" in next(iter(panel_page.score_tables(sets)))
-    assert "probit" not in panel_page.summary(sets)
-    assert "**-0.100** † | 1 | latent classes, tuned | -0.200" in panel_page.first_table(sets)
-    planted = panel_page.planted_table({"product": sets["zoo"]}).splitlines()
-    assert planted[2].startswith("| probit ‡ | -0.050 | 0.900 | 0.010 | 0.020 | 2 | 1.0 |")
-    assert planted[-1].startswith("| features, positive | -0.300")
-
-
-@pytest.mark.parametrize("before", ["", "The model explains little (5 ± 1 %). "])
-def test_what_was_not_compared_is_not_said_not_to_hold(before):
-    verdict = f"{before}Not checked: predictions (not compared: one chain found them for all)."
-    none = {"predictions": False, "factors": False, "number": False}
-    fit = cell(-0.1, verdict=verdict, holds=none)
-    refused = cell(-0.2, verdict="Do not rely on this run: x.", holds=none)
-    sets = {"zoo": {"features, signed": fit}, "votes": {"features, signed": refused}}
-    assert {key for key, n in panel_page.counts(sets).items() if n} == {(None, True), (False, True)}
-    assert panel_page.mark({"verdict": before + refused["verdict"]}) == " †"
-    assert panel_page.mark(fit) == ""
-    assert "| not compared | 1 | 0 |" in panel_page.trial_table(sets)
-    assert "| 0 of 1, 1 not compared |" in panel_page.summary(sets)
-    assert "| not compared | not compared | not compared |" in panel_page.cells_table(sets)
-    assert "| does not | does not | does not |" in panel_page.cells_table(sets)
-
-
 def test_a_part_of_a_record_has_its_tables():
     of_ratings = {"rmse": 0.9, "log_score": -1.3, "coverage": 0.9, "width": 2.9, "cpu_seconds": 9.0}
     for sets in (

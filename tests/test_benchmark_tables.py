@@ -4,14 +4,12 @@ import importlib
 import json
 import os
 import re
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks import pages
-from benchmarks.form import named, number, shown
 from benchmarks.record import write_record
 from benchmarks.stale import files_of, hashed
 
@@ -72,17 +70,6 @@ def test_every_record_has_a_page(scripts):
         assert f"]({path.name})" in (RESULTS / f"{shown[0].name}.md").read_text()
 
 
-def test_a_changed_figure_changes_the_page(scripts, tmp_path):
-    for path in RESULTS.glob("*.json"):
-        shutil.copy(path, tmp_path)
-    before = made(tmp_path)
-    record = json.loads((tmp_path / "evidence.json").read_text())
-    record["figures"]["ranks"]["8"]["log_evidence"] += 1.0
-    (tmp_path / "evidence.json").write_text(json.dumps(record))
-    after = made(tmp_path)
-    assert {name for name in before if before[name] != after[name]} == {"evidence"}
-
-
 def test_a_page_says_which_figure_its_records_lack(scripts):
     record = json.loads((RESULTS / "recommend_speed.json").read_text())
     del record["figures"]["calls"]
@@ -117,46 +104,7 @@ def test_the_page_of_the_papers_is_what_the_records_make(papers):
         papers.text_of(records)
 
 
-def test_what_stands_beside_a_published_figure_is_compared_with_it(papers):
-    records = {"study": {"figures": {"rows": [{"rank": 2, "error": 3.0}, {"rank": 4, "error": 1}]}}}
-    error = papers.Of("study", ("rows", {"rank": 2}, "error"), 1)
-    row = papers.Row("table", (4,), (error,), "lower")
-    assert papers.line(row, records)[1:4] == ["4", "3.0", "better"]
-    assert papers.compared(row._replace(better="higher"), records).startswith("behind in 1 of 1")
-    assert papers.compared(row._replace(better="higher", read=1.0), records) == "as good"
-    assert papers.line(row, {})[2:] == ["none", "none", "none"]
-    assert papers.line(papers.Row("figure", "shown", shown="how_sure: No such"), {})[2] == "none"
-    with pytest.raises(LookupError, match="0 rows"):
-        papers.looked_up(error._replace(path=("rows", {"rank": 3}, "error")), records)
-
-
 def test_links_lead_somewhere():
     for path in (README, *RESULTS.glob("*.md")):
         for target in re.findall(r"\]\((?!http|#)([^)\s]+)\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
-
-
-@pytest.mark.parametrize(
-    ("value", "digits", "text"),
-    [
-        (1.0065, 3, "1.007"), (-4057.0894, 1, "-4,057.1"), (12000, None, "12,000"),
-        (None, 2, ""), (float("nan"), 2, "none"), ("inf", 3, "infinite"), (True, None, "yes"),
-        (4, 2, "4.00"),
-    ],
-)  # fmt: skip
-def test_numbers_are_written(value, digits, text):
-    assert number(value, digits) == text
-
-
-def test_a_table_shows_rows_by_the_ways_to_their_values():
-    cases = {"zoo": {"2": {"error": {"mean": 0.25, "standard_error": 0.01}, "parts": [1.0, 2.5]}}}
-    cases["zoo"]["2"] |= {"share": 0.1234, "bytes": 3e6, "seconds": {"a sweep": 0.0625}}
-    columns = {
-        "set": "", "rank": "", "error": "error ±2", "share, %": "share %1", "MB": "bytes * 1e-6 0",
-        "s": "seconds/a sweep 3", "each": "parts ;1", "none": "seconds/a start? 1",
-        "twice": lambda row: 2 * int(row["rank"]),
-    }  # fmt: skip
-    *_, line = shown(named(cases, "set", "rank"), columns).splitlines()
-    assert line == "| zoo | 2 | 0.25 ± 0.01 | 12.3 | 3 | 0.063 | 1.0; 2.5 |  | 4 |"
-    with pytest.raises(KeyError, match="a start"):
-        shown(named(cases, "set", "rank"), {"s": "seconds/a start 1"})
