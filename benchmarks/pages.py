@@ -4,7 +4,6 @@
 what the functions below `@page` make of the JSON records beside it.
 """
 
-import ast
 import functools
 import importlib
 import json
@@ -31,6 +30,9 @@ FOLDERS = {
     "papers": "Do the papers that the library began from come out?",
 }
 INTRODUCTION = """
+Which model predicts data like yours best, and at what cost? Begin with [the
+panel](#{panel}).
+
 Each question below has one script in a folder of its kind, and one command: `python benchmarks
 --run iasg_speed`, or `python -m benchmarks.speed.iasg_speed` from the root of the repository, where
 what bmfjax needs is installed. A script holds its question, its run, its tables and its answer, and
@@ -162,7 +164,8 @@ def readme(modules: dict[str, ModuleType]) -> str:
         shown = [page.name for page in own if any(map(page.shows, records))]
         if hasattr(module, "ANSWER") and (shown or not own):
             asked[name] = shown
-    blocks = ["# Benchmarks", INTRODUCTION.strip(), _index(modules, asked)]
+    first = INTRODUCTION.strip().replace("{panel}", _anchor(question(modules["panel"])))
+    blocks = ["# Benchmarks", first, _index(modules, asked)]
     for folder, about in FOLDERS.items():
         blocks += [f"## {folder.capitalize()}", about]
         for name in asked:
@@ -192,36 +195,18 @@ def _ending(name: str, shown: list[str], records: list[str]) -> list[str]:
 
 
 def _index(modules: dict[str, ModuleType], asked: dict[str, list[str]]) -> str:
-    """Write the table of scripts, of the questions that they answer and of their tables."""
+    """Write the table of questions, which lead to their answers, of scripts and of tables."""
     rows = []
-    parts = _parts({name for name, module in modules.items() if hasattr(module, "ANSWER")})
     for name, shown in asked.items():
-        path = scripts()[name].relative_to(HERE).as_posix()
-        beside = ", ".join(f"`{part}`" for part in parts[name])
+        text, path = question(modules[name]), scripts()[name].relative_to(HERE).as_posix()
         links = ", ".join(f"[{page}](results/{page}.md)" for page in shown)
-        named = f"`{path}`" + (f" (with {beside})" if beside else "")
-        rows.append([named, question(modules[name]), links])
-    return table(["script", "question", "tables and records"], rows)
+        rows.append([f"[{text}](#{_anchor(text)})", f"`{path}`", links])
+    return table(["question", "script", "tables and records"], rows)
 
 
-def _parts(asked: set[str]) -> dict[str, list[str]]:
-    """Return the files without an answer that a script imports; others go to what they import."""
-    imported = {name: _imported(path) for name, path in scripts().items()}
-    parts: dict[str, list[str]] = {name: [] for name in asked}
-    for part in imported.keys() - asked:
-        users = {name for name in asked if part in imported[name]}
-        for name in users or imported[part] & asked:
-            parts[name].append(scripts()[part].relative_to(HERE).as_posix())
-    return {name: sorted(found) for name, found in parts.items()}
-
-
-def _imported(path: Path) -> set[str]:
-    """Return the names of the scripts that a file imports."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("benchmarks."):
-            found |= {node.module.split(".")[-1], *(alias.name for alias in node.names)}
-    return found & set(scripts())
+def _anchor(heading: str) -> str:
+    """Return the name that a heading has as the target of a link."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def write_all() -> list[Path]:

@@ -49,6 +49,11 @@ def test_the_readme_is_what_the_scripts_say(scripts):
             assert f"`{path.relative_to(BENCHMARKS).as_posix()}`" in text, name
     for path in RESULTS.glob("*.md"):
         assert f"](results/{path.name})" in text, path.name
+    headings = [line.strip("# ") for line in text.splitlines() if line.startswith("#")]
+    # An apostrophe becomes nothing on GitHub, and a hyphen on the site.
+    assert not [heading for heading in headings if "'" in heading]
+    plain = {re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-") for h in headings}
+    assert {*re.findall(r"\]\(#([^)]+)\)", text)} <= plain
 
 
 def test_every_script_leaves_the_environment_as_it_was(monkeypatch):

@@ -1,4 +1,4 @@
-"""Does IASG have the posterior's means and standard deviations?
+"""Does IASG have the means and standard deviations of the posterior?
 
 Whether IASG has the posterior's means and standard deviations, with and without calibration.
 

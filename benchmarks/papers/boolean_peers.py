@@ -1,4 +1,4 @@
-"""How do layers, message passing and the authors' program do?
+"""How do layers, message passing and the program of the authors do?
 
 `products`: the completion of Rukat, Holmes, Titsias and Yau (2017), section 4.2. Random products,
 1,000 x 1,000 at rank 5 and half ones, of which a share is observed without flips: share of wrong

@@ -1,4 +1,4 @@
-"""What do the thesis's figures show here?
+"""What do the figures of the thesis show here?
 
 Figures 4.1 to 4.12 of Gonsior 2019, from the runs that `thesis.py` made.
 

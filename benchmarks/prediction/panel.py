@@ -1,4 +1,4 @@
-"""How well are hidden entries of real matrices predicted, and is a model's word about itself true?
+"""How well are hidden entries of real matrices predicted, and do models know how well?
 
 A tenth of the observed entries of fourteen matrices of ones and zeros is hidden, and of three sets
 of ratings. Models of bmfjax with the number of factors found (``rank="auto"``) and peers whose

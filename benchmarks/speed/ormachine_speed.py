@@ -142,7 +142,8 @@ NOTES = notes(("639dbaf", "before blocks followed the device"))
 ANSWER = """
 85 ms at 100,000 x 1,000 and rank 20; the target was 250 ms. A sweep draws every bit of both
 factors, the densities and the flip rate on packed words. A pass is one population count over them.
-The authors' program is timed [below](#how-do-layers-message-passing-and-the-authors-program-do).
+The program of the authors is timed
+[below](#how-do-layers-message-passing-and-the-program-of-the-authors-do).
 
 | matrix | ms a sweep | target, ms | sweep / pass | memory / packed data |
 | --- | --- | --- | --- | --- |
