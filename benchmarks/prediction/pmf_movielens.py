@@ -37,7 +37,6 @@ from benchmarks.form import (
     page,
     shown,
     table,
-    with_error,
 )
 from benchmarks.prediction.pmf_runs import predict
 from benchmarks.record import write_record
@@ -242,14 +241,8 @@ def tables(records: Records):
         "with its standard error. Published: roots of the five-fold mean squared errors in "
         "Brouwer's comparison of priors. Of 1M, a random tenth is held out."
     )
-    for record in records.values():
-        found = record["figures"]
-        yield f"## {found['data']}"
-        yield shown(
-            named(found["models"], "model"),
-            {"model": "", "error": "rmse ±4", "of the folds": "rmse_of_folds ;4",
-             "ms a sweep": "milliseconds_a_sweep? 1"},
-        )  # fmt: skip
+    for found, models in _models(records):
+        yield models
         if published := found.get("published_rmse"):
             yield table(["published", "error"], [[n, number(v, 4)] for n, v in published.items()])
 
@@ -268,21 +261,17 @@ def tables_of_attributes(records: Records):
         "errors, of 1M a random tenth. Intervals of the ordered probit end at stars. Users: age, "
         "gender, occupation; films: year, genres."
     )
+    for _, models in _models(records, **{"inside, %": "inside_of_90_percent * 100 ±2"}):
+        yield models
+
+
+def _models(records: Records, **more: str):
+    """Return the figures of each record, and a table of its models below the name of its data."""
     for record in records.values():
         found = record["figures"]
-        yield f"## {found['data']}"
-        yield shown(
-            named(found["models"], "model"),
-            {"model": "", "error": "rmse ±4", "of the folds": "rmse_of_folds ;4",
-             "inside, %": lambda row: _inside(**row["inside_of_90_percent"]),
-             "ms a sweep": "milliseconds_a_sweep? 1"},
-        )  # fmt: skip
-
-
-def _inside(mean: float, standard_error: float | None) -> str:
-    """In per cent; one fold has no standard error."""
-    error = None if standard_error is None else 100 * standard_error
-    return with_error(100 * mean, error, 2)
+        columns = {"model": "", "error": "rmse ±4", "of the folds": "rmse_of_folds ;4"}
+        columns |= more | {"ms a sweep": "milliseconds_a_sweep? 1"}
+        yield found, f"## {found['data']}\n\n{shown(named(found['models'], 'model'), columns)}"
 
 
 def main() -> None:
