@@ -958,6 +958,7 @@ def _write_tables(result, options, output, replace) -> list:
     """
     from bmfjax.data.io.files import reason
     from bmfjax.predictions import remove_exported, write_table
+    from bmfjax.verdict.undrawn import said_elsewhere
 
     exported, missing = _exported(options, output), []
     try:
@@ -974,11 +975,14 @@ def _write_tables(result, options, output, replace) -> list:
         with _costs_itself(
             options.tiles, f"{later}.tiles(all=True, members=True) has the table", missing
         ):
-            table = result.tiles(_level(options), all=True, members=True)
+            with said_elsewhere(result):
+                table = result.tiles(_level(options), all=True, members=True)
             write_table(table, options.tiles, replace)
     if exported is not None:
         with _costs_itself(exported, f"{later}.to_frame() has the table", missing):
-            write_table(result.to_frame(), exported, replace)
+            with said_elsewhere(result):
+                table = result.to_frame()
+            write_table(table, exported, replace)
     return missing
 
 
@@ -1180,7 +1184,10 @@ def _read_new(options, fitted):
 
 def _tell(result, output) -> None:
     """Print the factors and the verdict."""
-    table = result.summary().reset_index()
+    from bmfjax.verdict.undrawn import said_elsewhere
+
+    with said_elsewhere(result):  # in the verdict, below
+        table = result.summary().reset_index()
     what = result.data.name or output.name
     empty = result.figures.factors_empty or 0
     without = f", {empty} of them empty" * (empty > 0)

@@ -18,6 +18,7 @@ from bmfjax.data.reading.text import read_lines
 from bmfjax.posterior import cells, features, trust
 from bmfjax.posterior.selection import found_names, positions
 from bmfjax.report import interop
+from bmfjax.verdict.undrawn import warn_undrawn
 
 ENDINGS = (".csv", ".parquet")
 #: Numbers in a .csv: as many digits as float32 has.
@@ -40,6 +41,7 @@ def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = Fals
     ... of every star. With `noisy`, it is `p_observed` of an observation, and what that does not
     have is left out.
     """
+    warn_undrawn(fit)
     i = positions(rows, fit.data.row_names, "row", by_position=True)
     j = positions(columns, fit.data.column_names, "column", by_position=True)
     has = set(fit._kinds) & set(fit._noisy_kinds if noisy else fit._kinds)

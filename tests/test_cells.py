@@ -298,7 +298,7 @@ def test_a_column_of_a_frame_may_be_a_mask_and_lists_may_mix():
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        (["user 1", "nobody", "none"], "row 'nobody' is not in the matrix; see its row_names"),
+        (["user 1", "nobody", "none"], "row 'nobody' is not in the matrix; rows are "),
         (np.array(["user 1", "nobody"]), "row 'nobody' is not in the matrix"),
         ([0, 40, 50], "row 40 is outside 0 to 39"),
         (np.array([0, -1]), "row -1 is outside 0 to 39"),

@@ -71,7 +71,7 @@ def test_ratings_need_neither_a_model_nor_a_number_of_factors(tmp_path, capsys):
         ask(np.eye(4), model="nmf")
     # The data come first: they may be of another model, which needs no number, or not there.
     for asked in ({}, {"model": "nmf"}):
-        with pytest.raises(InputError, match="mien.csv does not exist: no such file"):
+        with pytest.raises(InputError, match=r"mien\.csv does not exist: no such file"):
             ask("mien.csv", **asked)
     stars = tmp_path / "mine.csv"
     stars.write_text("user,item,stars\nann,Heat,10\nann,Alien,4\nbob,Heat,2\nbob,Fargo,4.5\n")

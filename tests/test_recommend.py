@@ -1,6 +1,8 @@
 """`Fit.recommend` and `bmfjax recommend`: against what follows from the draws one by one."""
 
 import dataclasses
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from bmfjax.cli import main
 from bmfjax.data import InputError
 from bmfjax.families.ratings import _matrix
 from bmfjax.posterior.cells import cell_draws
+from bmfjax.verdict import with_short_warmup
 from tests.test_cells import ROWS, data_of, fit_of
 
 FILMS = ("Heat", "Me, Myself", "Alien", "Fargo", "Babe", "Brazil")
@@ -124,7 +127,7 @@ def test_similar_items_are_rated_alike_by_users():
     assert len(fit.similar_items()) == 6 * 5 and set(found["item"]) == {"Heat"}
     none = fit.similar_items([])
     assert none.columns.equals(found.columns) and not len(none)
-    with pytest.raises(InputError, match=r"item 'Het' is not .*; the closest are 'Heat'"):
+    with pytest.raises(InputError, match=r"item 'Het' is not .*; the closest is 'Heat'"):
         fit.similar_items("Het")
 
 
@@ -165,7 +168,7 @@ def test_new_lines_are_rated_by_names(model):
     assert np.flatnonzero(film.dense()[:, 0] > 0).tolist() == [3, 5]
     assert film.shape == (ROWS, 1) and film.column_names == ("new column",)
     for wrong, message in (
-        ({"Aliens": 1.0}, "item 'Aliens' is not among the columns of the fit; the closest are"),
+        ({"Aliens": 1.0}, "item 'Aliens' is not among the columns of the fit; the closest is"),
         ({"ann": {"Heat": 1.0}, "Heat": 1.0}, "new mixes ratings and lines of ratings"),
         ({}, "or has none"),
     ):
@@ -202,7 +205,7 @@ def test_the_scale_is_that_of_the_fit_where_nothing_is_rated(model):
         (
             "pmf",
             {"user": "usr 3"},
-            r"user 'usr 3' is not among the rows of the fit; the closest ar",
+            r"user 'usr 3' is not among the rows of the fit; the closest are",
         ),
         ("pmf", {"user": ["user 1", "Zoe"]}, r"'Zoe' is not .*; users are 'user 0', 'user 1', "),
         ("pmf", {"user": ROWS}, f"row {ROWS} is outside 0 to {ROWS - 1}"),
@@ -239,3 +242,35 @@ def test_the_command_writes_what_the_fit_recommends(tmp_path, capsys):
     assert main([*words[:2], "--user", "usr 3"]) == 2
     said = capsys.readouterr().err
     assert "the closest are 'user 3'" in said and said.count("\n") == 1
+
+
+def test_what_a_run_without_draws_says_comes_with_a_warning(tmp_path, capsys):
+    """Once a fit; of the command line on standard error. Its page has the verdict."""
+    fit = put_together("pmf")
+    judged = with_short_warmup(fit.verdict.changed(num_warmup=0), 300, 0)
+    for ask in (
+        lambda fit: fit.recommend(3, k=1),
+        lambda fit: fit.similar_items(1, k=1),
+        lambda fit: fit.predict_cells([3], [1], "interval"),
+        lambda fit: fit.predict([3], [1]),
+        lambda fit: fit.summary(),
+        lambda fit: fit.to_frame(),
+    ):
+        cut = dataclasses.replace(fit, verdict=judged)
+        cut._repr_html_()  # which has the verdict
+        with pytest.warns(UserWarning, match="draws repeat where chains began; means") as told:
+            ask(cut)
+            ask(cut)
+        assert [Path(one.filename).name for one in told] == [Path(__file__).name]
+        assert "not those of the posterior. Next, fit again with more time" in str(told[0].message)
+        ask(fit)  # an error, were it to warn
+    directory = dataclasses.replace(fit, verdict=judged).save(tmp_path / "cut")
+    (tmp_path / "cells.csv").write_text("user 3,Heat\n")
+    for words in (["recommend", str(directory)], ["predict", str(directory), "--cells"]):
+        words += [str(tmp_path / "cells.csv")] * (words[0] == "predict")
+        with warnings.catch_warnings():  # as for a user, to whom they are no errors
+            warnings.simplefilter("default")
+            assert main(words) == 0
+        assert capsys.readouterr().err.count("are not those of the posterior") == 1
+    with pytest.raises(InputError, match="no draws to check"):
+        dataclasses.replace(fit, verdict=judged).check()

@@ -18,6 +18,7 @@ import numpy as np
 from bmfjax.data.parts import repeated, rows_of, without_cells
 from bmfjax.posterior.held_out import MOST_CELLS
 from bmfjax.posterior.scores import observed_sample
+from bmfjax.verdict.undrawn import said_elsewhere
 
 #: Parts of the rows, each left out by a fit, and blocks of the columns.
 ROW_PARTS, COLUMN_BLOCKS = 2, 5
@@ -42,7 +43,8 @@ class Part(NamedTuple):
 
     def score(self, fit, seed: int = 0) -> np.ndarray:
         """Return the log predictive density (cell,) by a fit to `data`."""
-        return fit.score_new(self.new, *self.cells, seed=seed)
+        with said_elsewhere(fit):  # in its verdict, which stands beside the score
+            return fit.score_new(self.new, *self.cells, seed=seed)
 
 
 def left_out_rows(data, seed: int) -> list[Part]:

@@ -186,9 +186,9 @@ def not_binary(value, where, num_columns=None):
         )
     else:
         cure = (
-            "fit counts by model='poisson' and ratings by model='pmf', or make the values binary first: counts by values > 0 "
-            "(binarize=0 where a file is loaded), and codes by values == the code of a one (one=, "
-            "zero= where a text is loaded)"
+            "fit counts by model='poisson' and ratings by model='pmf', or make the values binary "
+            "first: counts by values > 0 (binarize=0 where a file is loaded), and codes by values "
+            "== the code of a one (one=, zero= where a text is loaded)"
         )
     return InputError(f"value {said} at {where} is neither 0 nor 1 (counted from 1); {cure}")
 

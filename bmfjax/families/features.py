@@ -64,6 +64,7 @@ from bmfjax.report.summaries import summaries
 from bmfjax.result import ModesMixin
 from bmfjax.specs import features as spec
 from bmfjax.specs.base import AUTO, digest, settings_text
+from bmfjax.verdict.undrawn import of_draws
 
 #: Steps after the start before draws are kept of a run that finds its own warm-up, the least and
 #: the most, which cost a part of the search; power of the likelihood at the first annealed step.
@@ -180,6 +181,7 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
             return "let features lower odds, too: weights='signed' (--weights signed)"
         return super()._other_model
 
+    @of_draws
     def tiles(self, fdr: float = 0.05, *, all: bool = False, members: bool = False) -> pd.DataFrame:
         r"""Return the features that are kept at a false discovery rate: those that are real.
 

@@ -54,6 +54,7 @@ from bmfjax.report.summaries import summaries
 from bmfjax.result import ModesMixin
 from bmfjax.specs import poisson as spec
 from bmfjax.specs.base import digest, settings_text
+from bmfjax.verdict.undrawn import of_draws
 
 #: Steps before draws are kept of a run that finds its own warm-up.
 WARMUP = 100
@@ -185,6 +186,7 @@ class PoissonFit(ModesMixin, NumbersFit):
         if (values < 0).any() or (values % 1 != 0).any():
             raise InputError("values has numbers that are no counts; give what was observed")
 
+    @of_draws
     def transform(self, new_rows, offset=None, *, frame: bool = False):
         """Return the mean usage of new rows, as `Fit.transform`; `offset` is theirs, (rows,)."""
         return self._as_usage(self._transform(new_rows, offset), new_rows, frame)

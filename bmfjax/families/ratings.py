@@ -89,6 +89,7 @@ from bmfjax.report.summaries import summaries
 from bmfjax.result import OnesMixin
 from bmfjax.specs import ratings as spec
 from bmfjax.specs.priors import RELEVANCE
+from bmfjax.verdict.undrawn import of_draws
 
 
 class Link(NamedTuple):
@@ -258,6 +259,7 @@ class RatingsFit(NumbersFit):
         usage, basis = super()._product_draws(rows, columns)
         return cells.with_effects(usage, basis, self.other_draws, rows, columns)
 
+    @of_draws
     def coefficients(self, side: str = "rows") -> pd.DataFrame:
         """Return what the attributes of rows or columns add to effects and factors.
 
@@ -345,6 +347,7 @@ class RatingsFit(NumbersFit):
     def _block(self, i, j, kinds, level, rng):
         return cells.summaries(self, i, j, kinds, level, rng)
 
+    @of_draws
     def recommend(
         self,
         user=None,
@@ -420,6 +423,7 @@ class RatingsFit(NumbersFit):
             self, user, k, seen=seen, by=by, least=least, level=level, positions=positions
         )
 
+    @of_draws
     def similar_items(
         self, item=None, k: int = 10, *, level: float = 0.9, positions: bool = False
     ) -> pd.DataFrame:
@@ -463,6 +467,7 @@ class RatingsFit(NumbersFit):
         known = _known_of_new(self, new, "row", None)
         return self._with_drawn(new, _draws_of_new(self, new, "row", sweeps, seed, known))
 
+    @of_draws
     def given_new(
         self, new, side: str = "rows", *, attributes=None, sweeps: int | None = None, seed: int = 0
     ) -> RatingsFit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ from scipy.special import ndtr, ndtri
 from bmfjax.data import BinaryMatrix, InputError, Ratings, checks
 from bmfjax.data.blocks import BLOCK, blocks, spaced
 from bmfjax.posterior import cells, selection
-from bmfjax.posterior.selection import found_names
+from bmfjax.posterior.selection import closest, found_names
 
 #: What items are put in order by: the column of the table that it is.
 ORDERS = {"mean": "mean", "quantile": "lower", "probability": "p_liked"}
@@ -285,10 +284,9 @@ def positions_of(given, data, side: str, by_position: bool = False) -> np.ndarra
     for name, at in zip(texts, found_names(texts, names), strict=True):
         if at < 0:
             what = "user" if side == "row" else "item"
-            close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-            # None is like it: say at least what names look like.
-            which = f"the closest are {_listed(close)}" if close else f"{what}s are {_some(names)}"
-            raise InputError(f"{what} {name!r} is not among the {side}s of the fit; {which}")
+            raise InputError(
+                f"{what} {name!r} is not among the {side}s of the fit; {closest(name, names, what)}"
+            )
     return selection.positions(given, names, side, by_position)
 
 
@@ -332,11 +330,3 @@ def _unit_vectors(fit) -> np.ndarray:
         size = np.linalg.norm(fits, axis=1, keepdims=True)
         one[:] = fits / np.where(size > 0, size, np.nan)
     return found
-
-
-def _listed(names) -> str:
-    return ", ".join(map(repr, names))
-
-
-def _some(names) -> str:
-    return _listed(names[:3]) + ", ..." * (len(names) > 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 import numpy as np
@@ -62,7 +63,7 @@ def _of_names(items, names, kind):
     found = found_names(items.tolist(), names)
     if (found < 0).any():
         item = str(items[np.argmax(found < 0)])
-        raise InputError(f"{kind} {item!r} is not in the matrix; see its {kind}_names")
+        raise InputError(f"{kind} {item!r} is not in the matrix; {closest(item, names, kind)}")
     return found
 
 
@@ -81,6 +82,20 @@ def _of_ids(items, names, kind):
         raise InputError(
             f"{err}: whole numbers are names here, and positions by positions=True"
         ) from None
+
+
+def closest(name: str, names, kind: str) -> str:
+    """Name the lines whose names are the closest, or some; `kind` is what one of them is.
+
+    Examples
+    --------
+    >>> closest("an", ["ann", "bob"], "row"), closest("zoe", ["ann", "bob", "cid", "di"], "user")
+    ("the closest is 'ann'", "users are 'ann', 'bob', 'cid', ...")
+    """
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return f"the closest {'are' if len(close) > 1 else 'is'} {', '.join(map(repr, close))}"
+    return f"{kind}s are {', '.join(map(repr, names[:3]))}" + ", ..." * (len(names) > 3)
 
 
 def found_names(items, names) -> np.ndarray:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
 from bmfjax.errors import version_of
+from bmfjax.verdict.undrawn import said_elsewhere
 
 if TYPE_CHECKING:
     import anndata
@@ -167,7 +168,8 @@ def notebook_html(fit) -> str:
     rows, columns = fit.data.shape
     name = f" of {fit.data.name}" if fit.data.name else ""
     title = f"{fit.model} by {fit.sampler}{name}: {rows:,} x {columns:,}, rank {fit.rank}"
-    table = fit.summary()
+    with said_elsewhere(fit):  # in the verdict
+        table = fit.summary()
     more = f"<p>{len(table) - SHOWN} more factors: see <code>summary()</code>.</p>"
     said = "".join(
         f"<p>{html.escape(text)}</p>" for text in (str(fit.verdict), fit._doubts) if text

@@ -16,6 +16,7 @@ from bmfjax.specs import MODELS, SAMPLERS
 from bmfjax.specs.base import AUTO, parameters
 from bmfjax.store import PAGE_MARK, check_page
 from bmfjax.verdict import Status, rank_text
+from bmfjax.verdict.undrawn import said_elsewhere
 
 #: What settings of a run are.
 SAID = {
@@ -84,7 +85,8 @@ def render(fit) -> str:
     # After the matrix: whether the model says anything about the data, whatever chains say.
     after = 1 + (number_section in page.sections)
     makers = [*page.sections[:after], model_section, *page.sections[after:]]
-    sections = [make(fit) for make in makers]
+    with said_elsewhere(fit):  # in the verdict
+        sections = [make(fit) for make in makers]
     of_starts = fit.verdict.is_of_starts
     drawn = {"draws": "none: starts"} if of_starts else {"thinning": fit.figures.thinning}
     return template("page.html").render(

@@ -15,6 +15,7 @@ from bmfjax.posterior.pointwise import total_density
 from bmfjax.report import interop, write_report
 from bmfjax.report.drawings import Plots
 from bmfjax.result import tables
+from bmfjax.verdict.undrawn import of_draws
 
 
 class ExportsMixin:
@@ -48,6 +49,7 @@ class ExportsMixin:
         """
         return write_report(self, path, overwrite=overwrite)
 
+    @of_draws
     def to_frame(self, of: str = "factors") -> pd.DataFrame:
         """Return a table of the factors, with the names that the data and the factors have.
 

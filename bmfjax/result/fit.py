@@ -32,6 +32,7 @@ from bmfjax.result.stacked import StackingMixin
 from bmfjax.result.stored import StoredMixin
 from bmfjax.specs.base import AUTO
 from bmfjax.verdict import FACTOR_NAMES, Figures, Mixing, Verdict, mixing, spread
+from bmfjax.verdict.undrawn import of_draws
 
 
 def _renamed(figures: Figures, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -514,6 +515,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         """Which factors have these names in the verdict, (rank,) bool."""
         return np.isin(self._factor_titles, names or ())
 
+    @of_draws
     def summary(self) -> pd.DataFrame:
         """Return one row a factor, known ones first, then the largest; figures in ``.attrs``.
 

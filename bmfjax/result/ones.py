@@ -13,6 +13,7 @@ from bmfjax.infer import whole_rows
 from bmfjax.posterior import products
 from bmfjax.posterior.selection import selected
 from bmfjax.result import tables
+from bmfjax.verdict.undrawn import of_draws
 
 #: What is predicted of an observation that is a zero or a one: its interval says nothing.
 OBSERVED_ONES = ("mean", "sd", "probability")
@@ -21,6 +22,7 @@ OBSERVED_ONES = ("mean", "sd", "probability")
 class OnesMixin:
     """The probability of a one, where entries are ones and zeros."""
 
+    @of_draws
     def probability(
         self,
         rows: Sequence | None = None,
@@ -100,6 +102,7 @@ class OnesMixin:
 class RowsMixin:
     """Probabilities of whole rows, where factors are Boolean or their product is log odds."""
 
+    @of_draws
     def score_rows(self, new, given=None, *, num_draws: int = 100, seed: int = 0) -> np.ndarray:
         r"""Return the log probability of whole new rows, or of some of their cells given others.
 
@@ -168,6 +171,7 @@ class RowsMixin:
         whole_rows.check_given(new, given)
         return found - whole_rows.log_mean(self._row_terms(given, num_draws, False, seed))
 
+    @of_draws
     def complete(self, new, *, num_draws: int = 100, seed: int = 0, frame: bool = False):
         r"""Return new rows with the probability of a one in each missing cell.
 

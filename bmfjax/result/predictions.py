@@ -16,6 +16,7 @@ from bmfjax.infer.mcmc.truncated import numbers
 from bmfjax.posterior import cells, products, scores, selection
 from bmfjax.posterior.selection import is_all, selected
 from bmfjax.result import tables
+from bmfjax.verdict.undrawn import of_draws
 
 #: What `Fit.predict` tells of an entry.
 PREDICTED = ("mean", "sd", "interval")
@@ -24,6 +25,7 @@ PREDICTED = ("mean", "sd", "interval")
 class PredictionsMixin:
     """Predictions of entries and of single cells, and scores of what was observed."""
 
+    @of_draws
     def predict(
         self,
         rows: Sequence | None = None,
@@ -66,6 +68,7 @@ class PredictionsMixin:
         found = self._predict(i, j, kind, level)
         return tables.of_entries(self.data, found, i, j) if checks.switch("frame", frame) else found
 
+    @of_draws
     def predict_cells(
         self,
         rows,
@@ -145,6 +148,7 @@ class PredictionsMixin:
         sd = np.sqrt(chance["probability"] * (1.0 - chance["probability"]))
         return {kind: sd if kind == "sd" else chance["probability"] for kind in kinds}
 
+    @of_draws
     def score_new(self, new, i, j, values, *, seed: int = 0) -> np.ndarray:
         """Return the log predictive density of further cells of new rows.
 
@@ -197,6 +201,7 @@ class PredictionsMixin:
         self._check_observed(values)
         return self._score_new(new, i, j, values, checks.seed_number(seed))
 
+    @of_draws
     def transform(self, new_rows, *, frame: bool = False):
         r"""Usage of new rows, given the fitted basis.
 

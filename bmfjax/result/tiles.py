@@ -12,6 +12,7 @@ from bmfjax.data import InputError, checks
 from bmfjax.diagnostics import binarize, threshold, threshold_pairs
 from bmfjax.posterior import trust
 from bmfjax.posterior.selection import without
+from bmfjax.verdict.undrawn import of_draws
 
 
 class RoundedMixin:
@@ -74,6 +75,7 @@ class RoundedMixin:
 class TilesMixin(RoundedMixin):
     """Factors as sets of rows and of columns, and which of them are real."""
 
+    @of_draws
     def tiles(self, fdr: float = 0.05, *, all: bool = False, members: bool = False) -> pd.DataFrame:
         r"""Return the tiles that are kept at a false discovery rate: those that are real.
 

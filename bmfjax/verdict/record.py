@@ -156,6 +156,26 @@ class Verdict:
         return cut and not self.scope
 
     @property
+    def undrawn(self) -> str:
+        """Why the draws are none of the posterior; empty where they are, or approximate it.
+
+        Examples
+        --------
+        >>> Verdict(Figures(num_warmup=20, planned_warmup=300)).undrawn
+        'the time was up after 20 of 300 steps of warm-up'
+        """
+        taken, planned = self.figures.num_warmup, self.figures.planned_warmup
+        if planned is None:
+            return ""
+        if self.is_of_starts:
+            return (
+                "the time was up before the sampler drew, so that draws repeat where chains began"
+            )
+        if taken == planned:
+            return "the time was up at fewer draws than a result takes"
+        return f"the time was up after {taken:,} of {planned:,} steps of warm-up"
+
+    @property
     def remedy(self) -> str:
         """What to try next; empty where nothing is wrong."""
         found = [part.remedy for part in self.parts if part.remedy]
