@@ -114,16 +114,22 @@ def test_draws_are_those_of_the_conditional():
     @fast_jit
     def many(keys):
         def step(carry, key):
-            position, fit, accepted, _ = draw_cuts_and_scale(key, *carry, value, SEEN, DENSITY)
+            position, fit, accepted, told = draw_cuts_and_scale(key, *carry, value, SEEN, DENSITY)
             scale = jnp.log(jnp.abs(position["row_effect"][0])) - start
-            return (position, fit), (jnp.append(position["cutpoints"], scale), accepted)
+            found = jnp.append(position["cutpoints"], scale)
+            return (position, fit), (found, accepted, jnp.append(fit, told))
 
         def chain(key):
             return lax.scan(step, (position, fit), random.split(key, draws + 30))[1]
 
         return jax.vmap(chain)(keys)
 
-    found, accepted = many(random.split(random.key(0), chains))
+    found, accepted, told = many(random.split(random.key(0), chains))
+    for was in (0.0, 1.0):  # the log likelihood is that of where the chain is then
+        for k in np.flatnonzero(np.asarray(accepted) == was)[:20]:
+            *there, claimed = np.float64(told.reshape(-1, told.shape[-1])[k])
+            cuts = np.float64(found.reshape(-1, 3)[k, :2])
+            assert log_likelihood(cuts, np.array(there), VALUE, SEEN) == pytest.approx(claimed)
     scores, size = moment_scores(np.asarray(found)[:, 30:], exact_moments(position))
     assert np.abs(scores).max() < 4.2  # of six
     assert accepted.mean() > 0.5 and size.min() > 0.15 * chains * draws

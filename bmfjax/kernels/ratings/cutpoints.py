@@ -31,15 +31,16 @@ width.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax, random
 
+from bmfjax.kernels.numerics.budget import ONE_BY_ONE
 from bmfjax.kernels.numerics.control import accepted
 from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
+from bmfjax.kernels.numerics.normal_interval import interval
 from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.ratings.density import (
     COEFFICIENTS,
@@ -49,13 +50,14 @@ from bmfjax.kernels.ratings.density import (
     are_distinct,
     bounds,
     explained_by_attributes,
-    log_interval,
     noise_precision,
 )
 from bmfjax.kernels.ratings.entries import flat_values
 
-#: Entries looked at in one go; degrees of freedom of the proposal.
-CHUNK, FREEDOM = 32_768, 8
+#: Entries looked at in one go, on a CPU, whose cache holds what is made of them, and elsewhere.
+CHUNK, LARGE_CHUNK = 4_096, 32_768
+#: Degrees of freedom of the proposal.
+FREEDOM = 8
 
 
 class Slopes(NamedTuple):
@@ -68,7 +70,7 @@ class Slopes(NamedTuple):
 
 
 @full_precision
-def draw_cuts_and_scale(key, position, fit, value, seen, density: PMFDensity):
+def draw_cuts_and_scale(key, position, fit, value, seen, density: PMFDensity, chunk: int = CHUNK):
     """Draw cut points and scale given the fits, categories from 0 and padding; all (entry,).
 
     Return the position, the new fits, 1.0 where the step was accepted, else 0.0, and the log
@@ -83,7 +85,7 @@ def draw_cuts_and_scale(key, position, fit, value, seen, density: PMFDensity):
 
     def look(carry, _):
         cuts, log_scale, before = carry
-        at = slopes(cuts, jnp.exp(log_scale) * fit, value, seen, before)
+        at = slopes(cuts, jnp.exp(log_scale) * fit, value, seen, before, chunk)
         at_scale = linear, rate * jnp.exp(-2.0 * log_scale)
         step, upper = _newton(cuts, at, at_scale, density)
         move = step + back_substitute(upper[..., None], noise[:, None])[:, 0]
@@ -148,14 +150,14 @@ def _scale_terms(position, density):
 
 
 @full_precision
-def slopes(cuts, fit, value, seen, before) -> Slopes:
+def slopes(cuts, fit, value, seen, before, chunk: int = CHUNK) -> Slopes:
     """Return terms of the log likelihood, their sum and derivatives, chunk by chunk of entries.
 
     `before` (entry,) is subtracted from the terms before they are summed: a sum of many terms
     would not keep the digits in which two of them differ.
     """
     entries, categories = fit.shape[0], cuts.shape[0] + 1
-    size = min(CHUNK, entries)
+    size = min(chunk, entries)
     chunks = -(-entries // size)
 
     def cut_up(x):
@@ -178,11 +180,7 @@ def slopes(cuts, fit, value, seen, before) -> Slopes:
 def _features(cuts, fit, value):
     """Return log probabilities, (entry,), and what their derivatives are made of, (9, entry)."""
     low, high = (end - fit for end in bounds(value, cuts))
-    terms = log_interval(low, high)
-    # Hazards of the two ends; an end at infinity has none.
-    below, above = (
-        jnp.exp(-0.5 * end**2 - 0.5 * math.log(2.0 * math.pi) - terms) for end in (low, high)
-    )
+    terms, below, above = interval(low, high)
     low, high = (jnp.where(jnp.isinf(end), 0.0, end) for end in (low, high))
     between = above - below
     with_high, with_low = above * (between + high), -below * (between + low)
@@ -257,13 +255,14 @@ def draw_levels(key, position, fit, data, density: PMFDensity, inverse_temperatu
     key_level, *keys = random.split(key, 5)
     accepted, likelihood = jnp.ones((), fit.dtype), None
     value, seen = flat_values(data.by_column)
+    chunk = CHUNK if data.budget == ONE_BY_ONE else LARGE_CHUNK
     if density.link == "ordered":
         position, fit, accepted, likelihood = draw_cuts_and_scale(
-            key_level, position, fit, value, seen, density
+            key_level, position, fit, value, seen, density, chunk
         )
     elif density.link == "probit":
         position, fit, accepted, likelihood = _draw_threshold(
-            key_level, position, fit, value, seen, density
+            key_level, position, fit, value, seen, density, chunk
         )
     else:
         weight = inverse_temperature * noise_precision(position, density)
@@ -286,13 +285,13 @@ def draw_levels(key, position, fit, data, density: PMFDensity, inverse_temperatu
     return position, fit, accepted, likelihood
 
 
-def _draw_threshold(key, position, fit, value, seen, density):
+def _draw_threshold(key, position, fit, value, seen, density, chunk):
     """Draw intercept and scale of a probit: minus the intercept is the one cut point of two."""
     level, (mean, sd) = position["intercept"], density.level
     others = {n: v for n, v in position.items() if n != "intercept"}
     others, fit, accepted, likelihood = draw_cuts_and_scale(
         key, others | {"cutpoints": -level[None]}, fit - level, (value > 0).astype(value.dtype),
-        seen, density._replace(level=(-mean, sd)),
+        seen, density._replace(level=(-mean, sd)), chunk,
     )  # fmt: skip
     level = -others.pop("cutpoints")[0]
     return others | {"intercept": level}, fit + level, accepted, likelihood

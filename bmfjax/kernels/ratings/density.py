@@ -28,8 +28,8 @@ from jax.scipy.special import gammaln, log_ndtr, ndtri
 from bmfjax.data.checks import one_of, positive, whole
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.numerics import normal_wishart
+from bmfjax.kernels.numerics.normal_interval import between, interval
 from bmfjax.kernels.numerics.normal_wishart import NormalWishart
-from bmfjax.kernels.numerics.truncated_normal import truncated_normal_quantile
 from bmfjax.kernels.ratings.attributes import explained
 from bmfjax.kernels.ratings.attributes import log_prob as log_prob_of_coefficients
 
@@ -54,11 +54,13 @@ def latent(key, link: str, value, fit, cutpoints=None):
     if link == "identity":
         return value
     u = random.uniform(key, fit.shape, fit.dtype)
-    one = jnp.ones((), fit.dtype)
+    least = jnp.finfo(fit.dtype).tiny
     if link == "probit":
-        return value * truncated_normal_quantile(u, value * fit, one, 0.0, jnp.inf)
+        own = value * fit
+        # Above zero, which rounding could reach.
+        return value * jnp.maximum(own + between(u, -own, jnp.inf), least)
     low, high = bounds(value, cutpoints)
-    return truncated_normal_quantile(u, fit, one, low, high)
+    return jnp.clip(fit + between(u, low - fit, high - fit), low + least, high)
 
 
 def bounds(value, cutpoints):
@@ -81,12 +83,7 @@ def log_probabilities(link: str, value, fit, precision=1.0, cutpoints=None):
 
 def log_interval(low, high):
     r"""Return :math:`\log(\Phi(b) - \Phi(a))` for :math:`a < b`, accurate in both tails."""
-    flip = low + high > 0
-    a, b = jnp.where(flip, -high, low), jnp.where(flip, -low, high)
-    top = log_ndtr(b)
-    # Below rounding error of a narrow interval's ends the difference would be zero.
-    drop = jnp.minimum(log_ndtr(a) - top, -jnp.finfo(b.dtype).eps)
-    return top + jnp.log1p(-jnp.exp(drop))
+    return interval(low, high).log_mass
 
 
 def are_distinct(cutpoints):

@@ -17,7 +17,7 @@ import numpy as np
 
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
-from bmfjax.kernels.numerics.budget import ONE_BY_ONE, Budget, device_budget
+from bmfjax.kernels.numerics.budget import ONE_BY_ONE, Budget, device_budget, device_memory
 from bmfjax.kernels.numerics.mesh import WHOLE, Along
 from bmfjax.kernels.ratings.attributes import Attributes
 
@@ -26,6 +26,8 @@ from bmfjax.kernels.ratings.attributes import Attributes
 MAX_WIDTH, MAX_KINDS, FEW = 256, 5, (5_000, 50_000)
 #: Widths are multiples of this.
 STEP = 4
+#: Lines of a block at most: on a CPU, where fewer leave less padding, and elsewhere.
+LINES = (32, 64)
 
 
 class LineBlocks(NamedTuple):
@@ -107,7 +109,7 @@ def common_layout(datasets, shape, *, block_size: int | None = None) -> Layout:
     for side, lines in enumerate(shape):
         size = _block_size(lines, block_size)
         counts = [np.bincount(np.asarray(d[side]), minlength=lines) for d in datasets]
-        degrees = [_degrees(np.sort(c), size) for c in counts]
+        degrees = [_degrees(c, _ranked(c, size)) for c in counts]
         widths = _widths(np.concatenate(degrees), max(len(d[0]) for d in datasets))
         tables = [_tables(d, widths) for d in degrees]
         most = np.max([[n[k == i].sum() for i in range(len(widths))] for k, n in tables], axis=0)
@@ -141,13 +143,24 @@ def best_widths(degrees, most: int) -> list[int]:
 def _block_size(lines, size):
     if size is not None:
         return size
-    return int(np.clip(2 ** np.floor(np.log2(max(lines / 4, 1))), 8, 64))
+    most = LINES[device_memory() is not None]
+    return int(np.clip(2 ** np.floor(np.log2(max(lines / 4, 1))), 8, most))
 
 
-def _degrees(ascending, size):
-    """Return the largest degree of every block, from the ascending degrees of all lines."""
-    lines = len(ascending)
-    return ascending[np.minimum(np.arange(1, -(-lines // size) + 1) * size, lines) - 1]
+def _ranked(count, size):
+    """Return lines in blocks (block, size) by ascending number of entries.
+
+    Padding, the number of lines, stands before the first: beside lines of few entries.
+    """
+    lines = len(count)
+    ranked = np.full(-(-lines // size) * size, lines)
+    ranked[len(ranked) - lines :] = np.argsort(count, kind="stable")
+    return ranked.reshape(-1, size)
+
+
+def _degrees(count, ranked):
+    """Return the largest degree of every block."""
+    return np.append(count, 0)[ranked].max(1)
 
 
 def _widths(degrees, entries):
@@ -164,20 +177,17 @@ def _tables(degrees, widths):
 def _blocks(line, other, values, lines, others, size, layout) -> LineBlocks:
     count = np.bincount(line, minlength=lines)
     size = _block_size(lines, size)
-    ranked = np.argsort(count, kind="stable")
-    degrees = _degrees(count[ranked], size)
-    number = len(degrees)
-    padded = np.full(number * size, lines)
-    padded[:lines] = ranked
-    place = np.empty(lines, np.int64)
-    place[ranked] = np.arange(lines)
+    blocks = _ranked(count, size)
+    degrees = _degrees(count, blocks)
+    place = np.empty(lines + 1, np.int64)
+    place[blocks.ravel()] = np.arange(blocks.size)
+    place = place[:lines]
     widths = _widths(degrees, len(line)) if layout is None else [w for w, _ in layout]
     kind, tables = _tables(degrees, widths)
-    first = np.zeros(number, np.int64)
+    first = np.zeros(len(blocks), np.int64)
     for k in range(len(widths)):
         first[kind == k] = np.cumsum(tables[kind == k]) - tables[kind == k]
     totals = [int(tables[kind == k].sum()) for k in range(len(widths))]
-    blocks = padded.reshape(number, size)
     if layout is not None:
         totals = _room(totals, layout)
 
