@@ -323,6 +323,7 @@ def first_table(sets: dict) -> str:
     return table(header, rows)
 
 
+OURS = SIGNED, POSITIVE
 #: Kinds of data, and the matrices of each.
 KINDS = {
     "answers: tests, questionnaires, votes": ("fraction", "aggression", "votes"),
@@ -372,18 +373,14 @@ def default_sentence(sets: dict) -> str:
     )
 
 
-def others_sentence(sets: dict) -> str:
-    """Return on how many matrices features are as good as each other model."""
+def others_table(sets: dict) -> str:
+    """Return a table of how often features are as good as each other model."""
     others = [model for model in models_of(sets, SETS, finished) if model in TUNED]
-    lines = []
-    for model in (SIGNED, POSITIVE):
-        told = [
-            f"{label(other)} ({k} of {n})"
-            for other in others
-            for k, n in (against(sets, model, other),)
-        ]
-        lines.append(f"`{model}` is as good as or better than: {'; '.join(told)}.")
-    return " ".join(lines)
+    rows = [
+        [label(other), *("{} of {}".format(*against(sets, model, other)) for model in OURS)]
+        for other in others
+    ]
+    return table(["other model", *(f"{label(model)}: at or above" for model in OURS)], rows)
 
 
 def ratings_sentence(sets: dict) -> str:
@@ -443,7 +440,9 @@ def page_of(sets: dict) -> str:
         "below.*",
         EXPLAINED + elsewhere(sets),
         summary(sets),
-        f"{default_sentence(sets)} {others_sentence(sets)}",
+        default_sentence(sets),
+        "On how many matrices features are as good as another model, or better:",
+        others_table(sets),
         "Aims were set before these fits were made, those of scores for the first "
         f"{len(AIMED)} matrices, that of verdicts for all:",
         aims(sets),
