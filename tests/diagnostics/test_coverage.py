@@ -109,6 +109,9 @@ def test_covers_are_covers_and_hardly_too_large(number, seed, radius):
     smallest = next(k for k in sizes if any(map(covers, itertools.combinations(range(number), k))))
     found = covering_number(d, radius)
     assert smallest <= found <= np.ceil(smallest * (1 + np.log(number)))
+    assert covering_number(d, radius, exact=True) == smallest
+    fewest = coverage(d, 5, exact=True)
+    assert fewest.covering.tolist() == [covering_number(d, r, exact=True) for r in fewest.radii]
 
 
 def test_two_modes_persist():
