@@ -67,7 +67,11 @@ from bmfjax.specs.base import AUTO, digest, settings_text
 from bmfjax.verdict.undrawn import of_draws
 
 #: Steps after the start before draws are kept of a run that finds its own warm-up, the least and
-#: the most, which cost a part of the search; power of the likelihood at the first annealed step.
+#: the most, which cost a part of the search. Ten let matrices whose sweep takes a second have
+#: draws in a minute (`first_answer_minute`). They need not suffice: while the log density of a
+#: chain has a trend, more of its first draws count as warm-up (`families.stopping.look`), and
+#: chains that are still far apart have an R-hat that says so. Then the power of the likelihood at
+#: the first annealed step.
 WARMUP, LOWEST = (10, 50), 0.3
 #: Births and deaths of a sweep, the least and the most, and the entries that all look at: chains
 #: of small matrices go from mode to mode by them.

@@ -164,7 +164,7 @@ def count(data, pieces: Pieces, warps: int = WARPS):
     `data` is (lines, words) uint32; returned is (pieces, 32, words) int32, where bit b of word w is
     column 32 w + b. The words are filled up to those of whole programs, with any counts.
     """
-    pallas = fused._loaded("jax.experimental.pallas")
+    pallas = fused.loaded("jax.experimental.pallas")
     words, width = data.shape[1], 32 * warps
     blocks, number = -(-words // width), len(pieces.code)
     kernel = functools.partial(_kernel, pallas, words=words, width=width)
@@ -173,7 +173,7 @@ def count(data, pieces: Pieces, warps: int = WARPS):
         out_shape=jax.ShapeDtypeStruct((number, 32, blocks * width), jnp.int32),
         grid=(number, blocks),
         name="boolean_counts",
-        **fused._backend(warps),
+        **fused.backend(warps),
     )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The Pallas Triton backend is deprecated")

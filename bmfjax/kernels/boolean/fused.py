@@ -109,7 +109,7 @@ def draw(kind: str, ones, observed, partner, bits, log_odds, thresholds, weights
     counts : (3, lines) int32
         Covered ones, covered zeros and uncovered ones of every line.
     """
-    pallas = _loaded("jax.experimental.pallas")
+    pallas = loaded("jax.experimental.pallas")
     rank, (lines, words) = len(partner), ones.shape
     tiles = tiles or tiles_for(rank, lines, words)
     programs = -(-lines // tiles.lines)
@@ -134,7 +134,7 @@ def draw(kind: str, ones, observed, partner, bits, log_odds, thresholds, weights
         jax.ShapeDtypeStruct((3, filled), jnp.int32),
     ]
     call = pallas.pallas_call(
-        kernel, out_shape=out, grid=(programs,), name=f"boolean_{kind}", **_backend(tiles.warps)
+        kernel, out_shape=out, grid=(programs,), name=f"boolean_{kind}", **backend(tiles.warps)
     )
     with warnings.catch_warnings():
         # JAX means to give this compiler up; where it is gone, the array code draws
@@ -153,15 +153,15 @@ def draw(kind: str, ones, observed, partner, bits, log_odds, thresholds, weights
     return drawn[:, :lines], counts[:, :lines]
 
 
-def _backend(warps: int) -> dict:
+def backend(warps: int) -> dict:
     """Return how the kernel is compiled; on a CPU, for tests, it is interpreted."""
     if jax.default_backend() == "cpu":
         return {"interpret": True}
-    triton = _loaded("jax.experimental.pallas.triton")
+    triton = loaded("jax.experimental.pallas.triton")
     return {"compiler_params": triton.CompilerParams(num_warps=warps, num_stages=1)}
 
 
-def _loaded(name: str):
+def loaded(name: str):
     """Load a module of Pallas, which takes a tenth of a second and which no CPU needs."""
     return importlib.import_module(name)
 
