@@ -91,7 +91,8 @@ class Figures:
     rank_searches : int
         How many of them ended with a number of factors that the draws have, too.
     rhat : float
-        The worst R-hat of those that count.
+        The largest R-hat of scalars and of 99 % of the entries, whether or not the verdict asks it
+        of them (`Verdict`): a reliable fit may have a larger one than the verdict asks.
     rhat_product, ess_product, rhat_product_worst : float
         99 % of up to 1,000 entries of the reconstruction are at least as good; the worst entry.
     rhat_nested : float
