@@ -20,7 +20,7 @@ from bmfjax.families.base import what_was_tried
 from bmfjax.posterior.features import features_of
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.searches import SearchCounts
-from bmfjax.posterior.trust import presence_in
+from bmfjax.posterior.trust import presence_in, steady_in
 from bmfjax.specs import MODELS, Gibbs
 from bmfjax.verdict import (
     MAX_LINES,
@@ -257,14 +257,15 @@ def judged(family, **trace):
 def test_effective_draws_of_all_that_counts_are_asked_for(family, name, words):
     """The log joint of learned priors does not count: no prediction depends on all of it.
 
-    That of factors which all chains found may be slow, though it keeps a run from its end.
+    That of factors which all chains found may be slow, and so may be their number where each chain
+    has the range that is said, though both keep a run from its end.
     """
-    if (family, name) == ("boolean", "log_joint"):
+    if name == "rank" or (family, name) == ("boolean", "log_joint"):
         found = judged(family, **{name: SLOW_TRACE})
         assert found.figures.converged and found.status == "usable"
         assert not suffices(found.figures) and fewest_draws(found.figures)[0] == words
         return
-    counts = family == "boolean" or name in ("precision", "rank")
+    counts = family == "boolean" or name == "precision"
     counts = counts or (family, name) == ("logistic", "log_joint")
     found = judged(family, **{name: SLOW_TRACE})
     assert found.figures.rhat <= 1.01
@@ -564,20 +565,77 @@ def test_a_run_does_not_wait_for_factors_in_few_draws():
         GOOD, 4, 3, alike[:1], {"log_joint": QUICK}, present=[[0.9, 0.1]] * 4, exact=True
     )
     assert lost.factors.differing == ("2",) and not lost.factors.in_few_draws
-    # Nor are some that have a factor, and some that do not.
+    # Nor are some that have a factor, and some that do not, nor one that a chain always has, while
+    # another never does.
     some = [[0.9, 0.9]] * 2 + [[0.9, 0.3]] * 2
     split = of_chains(GOOD, 4, 3, np.ones(2), {"log_joint": QUICK}, present=some, exact=True)
     assert split.factors.differing == ("2",) and not suffices(split.figures)
-    # Nor one that a chain always has, or never, and the others half of the time.
-    for shares in ((0.95, 0.48, 0.48, 0.48), (0.45, 0.45, 0.45, 0.0), (0.6, 0.2, 0.2, 0.2)):
+    for shares, differs in (
+        ((0.95, 0.45, 0.45, 0.0), True), ((0.45, 0.0, 0.0, 0.0), True),
+        ((0.95, 0.48, 0.48, 0.48), False), ((0.6, 0.2, 0.2, 0.2), False),
+    ):  # fmt: skip
         some = [[0.9, share] for share in shares]
         split = of_chains(GOOD, 4, 3, np.ones(2), {"log_joint": QUICK}, present=some, exact=True)
-        assert split.factors.differing == ("2",) and not suffices(split.figures)
+        assert split.factors.differing == ("2",) * differs
+        assert suffices(split.figures) is not differs
     # Nor one whose mean is another in one chain.
-    other = of_chains(GOOD, 4, 3, alike, {"log_joint": QUICK}, present=[[0.9, 0.3]] * 4, exact=True)
+    few_draws = [[0.9, 0.3]] * 4
+    other = of_chains(GOOD, 4, 3, alike, {"log_joint": QUICK}, present=few_draws, exact=True)
     assert other.factors.differing == ("2",) and not other.factors.in_few_draws
     many = few.changed(factors_in_few_draws=tuple("abcdef"))
     assert many.factors.said == "factor 1 holds, 6 others are in too few draws"
+
+
+@pytest.mark.parametrize("boolean", [False, True], ids=["features", "tiles"])
+def test_what_comes_and_goes_in_each_chain_is_no_disagreement(boolean):
+    """Four chains with another factor each disagree; the same in few of their draws do not."""
+    rng, draws = np.random.default_rng(3), 40
+    for share, differs in ((1.0, True), (0.4, False)):
+        usage, basis = planted_draws((0.0,) * 4, boolean=boolean)
+        for c in range(4):
+            rows, columns = 15 + 3 * c + np.arange(3), 10 + 2 * c + np.arange(2)
+            has = np.flatnonzero(rng.permutation(draws) < share * draws)
+            usage[c, has[:, None], rows, 1] = 1
+            basis[c, has[:, None], columns, 1] = 1 if boolean else 2.5
+        if boolean:
+            tiles = (f.mean((0, 1)) >= 0.2 for f in (usage, basis))
+            present = presence_in((usage, basis), *tiles)[1].of_chains
+            steady = steady_in((usage, basis))
+        else:
+            found = features_of(usage, basis)
+            present, steady = found.there.mean(1), found.steady
+        assert (present[:, 1] == 0).all() and (steady[:, 0] == 1).all()
+        assert ((steady[:, 1] >= 0.5) == differs).all()
+        alike = agreements(usage.mean(1), basis.mean(1))
+        assert (alike[:, 1] < 0.5).all()
+        judged = of_chains(
+            GOOD, 4, 3, alike, {"log_joint": QUICK}, exact=True,
+            empty=np.array([False, False, True]), present=present, steady=steady,
+        )  # fmt: skip
+        assert judged.factors.differing == ("2",) * differs
+        assert judged.factors.in_few_draws == ("2",) * (not differs)
+        assert suffices(judged.figures) is not differs
+
+
+def test_the_range_that_is_said_of_the_number_holds_in_each_chain():
+    """It may hold where chains mix too slowly for the number itself, and not where one lacks it."""
+    rng = np.random.default_rng(5)
+    for shift, holds in ((0.6, True), (3.0, False)):
+        rank = np.round(13 + 2 * rng.standard_normal((4, 800))).astype(int)
+        rank[0] = np.round(rank[0] + shift)
+        judged = of_chains(
+            GOOD, 4, 3, np.ones(2), {"log_joint": QUICK, "rank": rank}, exact=True
+        )  # fmt: skip
+        (low, high), figures = judged.number.between, judged.figures
+        inside = ((rank >= low) & (rank <= high)).mean(1)
+        assert figures.rank_between_least == inside.min() and inside.mean() >= 0.9
+        assert judged.number.holds is holds
+        assert holds is bool(inside.min() >= 0.8 and figures.rhat_rank <= 1.2)
+        assert (f"between {low} and {high}" if holds else "do") in judged.number.said
+        # As it was judged before, and is for the end of a run.
+        old = judged.changed(rank_between_least=None)
+        assert old.number.holds is bool(figures.rhat_rank <= 1.05)
+        assert not suffices(figures)
 
 
 def test_factors_that_chains_lack_are_told_apart_from_those_that_searches_lack():
@@ -600,18 +658,18 @@ def test_factors_that_chains_lack_are_told_apart_from_those_that_searches_lack()
 
 
 @pytest.mark.parametrize(
-    ("stopped", "more"), [(True, RESUME), (False, "take more draws, num_samples=3000")]
+    ("stopped", "more"), [(True, RESUME), (False, "take more draws, num_samples=4000")]
 )
 def test_each_part_says_what_mends_it(stopped, more):
     """More chains where searches lack a factor, and draws or time where a number has not mixed."""
-    rank = np.repeat(np.random.default_rng(2).choice([3, 4, 5], size=(4, 20)), 20, 1)
+    rank = np.repeat(np.random.default_rng(2).choice([3, 4, 5], size=(4, 4)), 100, 1)
     judged = of_chains(
         GOOD, 4, 3, np.ones(2), {"log_joint": QUICK, "rank": rank}, exact=True,
         searches=searched(4, 1), tried=Tried(draws=400, stopped=stopped),
     )  # fmt: skip
     assert judged.factors.remedy == "ask more chains, num_chains=8 (--chains 8)"
     assert judged.number.remedy.startswith(more) and judged.number.status == "not yet"
-    assert re.search(r"\(\d+ of 100 effective draws\)|R-hat", judged.number.said)
+    assert re.search(r"\(\d+ of 20 effective draws\)|R-hat", judged.number.said)
     assert judged.remedy == f"{judged.factors.remedy}; and {judged.number.remedy}"
     # An earlier version had one remedy for all.
     old = dataclasses.replace(judged, remedies={"chains": "try more"})

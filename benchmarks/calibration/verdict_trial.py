@@ -12,8 +12,9 @@ verdict of each fit is held to what it could not see:
   binary feature may be turned round: the rows that lack it, with the other signs. Told beside it is
   whether two thirds of the other chains have it, each by itself: the mean of chains in two modes is
   found again as a mean, and is no factor of any chain;
-* the number of factors does hold if it is the most probable one of the other fit, too. Where it is
-  as many as are allowed the other fit cannot have more, so that such a number is not counted.
+* the number of factors does hold if the range that is said, which is one number where that has a
+  probability of 0.9 alone, has one of at least 0.8 in the other fit. Where all factors that are
+  allowed may be there the other fit cannot have more, so that such a number is not counted.
 
 Two shares are counted: how many of the parts that are said to hold do not, and how many of those
 that are refused would have passed, in all and by the rule that refused them. True probabilities
@@ -57,7 +58,8 @@ from bmfjax.posterior.modes import SAME, Solutions, tile_cosines
 from bmfjax.posterior.scores import predictive
 from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict import Verdict
-from bmfjax.verdict.judging import found_factors
+from bmfjax.verdict.judging import found_factors, of_rank
+from bmfjax.verdict.number import LEAST_INSIDE
 
 MODELS = ("features", "ormachine")
 #: Real matrices, the smallest first, and what is taken of them.
@@ -169,12 +171,19 @@ def told(fit, other, cells) -> dict:
     _, wrong, by_chance = calibration(one, cells[2] > 0.5)
     error = np.hypot(*(f.figures.get("mc_error") for f in (fit, other)))
     apart = max(0.0, float(np.quantile(abs(one - two), 0.99)) - 1.5 * float(error))
-    number = {} if fit.verdict.number.given else {"number": fit.figures.rank == other.figures.rank}
+    number = {}
+    if not fit.verdict.number.given:
+        (low, high), drawn = of_rank(fit._rank_draws)["rank_between"], other._rank_draws
+        inside = float(np.mean((drawn >= low) & (drawn <= high)))
+        number = {"number": inside >= LEAST_INSIDE, "number_inside": round(inside, 3)}
     names = [n.removeprefix("factor ") for n in fit.factor_names]
     stacked = chances(fit.stacked(), cells)
     means = [np.asarray(f.mean(1)) for f in (fit.usage_draws, fit.basis_draws)]
     alike, searches = agreements(*means), fit._search_counts
-    seen = found_factors(alike, fit._empty, fit.usage_draws.shape[0], searches, fit._present)
+    of_draws = searches, fit._present, fit._steady
+    seen = found_factors(alike, fit._empty, fit.usage_draws.shape[0], *of_draws)
+    if not fit.verdict.number.given:
+        seen |= of_rank(fit._rank_draws)
     if searches is not None and not fit.verdict.number.given:
         seen["rank_searches"] = searches.with_rank(fit._rank_draws)
     # By the entries that the rule of this program looks at, in the draws that were kept.

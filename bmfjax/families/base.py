@@ -693,18 +693,19 @@ class Family:
     def judged(
         self, problem: Problem, chains: Chains, entries: Mixing, seen: KeptDraws,
         agreement: np.ndarray | None = None, empty: np.ndarray | None = None,
-        present: np.ndarray | None = None, **more,
+        present: np.ndarray | None = None, steady: np.ndarray | None = None, **more,
     ) -> Verdict:  # fmt: skip
         """Judge draws, also of a run that goes on.
 
-        `agreement` is that of `ordered`, `empty` and `present` are those of `when_rounded`; as long
-        as they are not known, nothing is held against the factors. `more` is known at the end
-        of a run.
+        `agreement` is that of `ordered`, and `empty`, `present` and `steady` are those of
+        `when_rounded`; as long as they are not known, nothing is held against the factors. `more`
+        is known at the end of a run.
         """
         shared = {"shared_starts": chains.arguments.get("shared_starts", False)}
         return verdict.of_chains(
             entries, len(seen.trace["log_joint"]), math.nan, alike(problem, agreement), seen.trace,
             exact=is_exact(problem, chains), empty=empty, present=present,
+            steady=steady,
             given_start=problem.init is not None, **(shared | more),
         )  # fmt: skip
 
@@ -731,8 +732,9 @@ class Family:
     def when_rounded(self, problem: Problem, found: Ordered, seen: KeptDraws) -> dict:
         """Return what `judged` depends on that takes factors which are rounded, where they are.
 
-        `empty`, (rank,) bool, tells which have no tile, and `present`, (chain, rank), which
-        share of its draws each chain has each in.
+        `empty`, (rank,) bool, tells which have no tile; `present`, (chain, rank), which share of
+        its draws each chain has each in; and `steady`, which share have what the chain itself has
+        in its place.
         """
         return {}
 
@@ -764,7 +766,7 @@ class Family:
         def judge(fit):
             return self.judged(
                 problem, chains, fit._mixing, seen, found.agreement, fit._empty, fit._present,
-                tried=what_was_tried(problem, chains, run),
+                fit._steady, tried=what_was_tried(problem, chains, run),
                 **self.origin(problem, chains, run, found), **self.at_the_end(problem, chains, run),
             )  # fmt: skip
 

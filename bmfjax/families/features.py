@@ -177,6 +177,10 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         return self.found.there.mean(1)
 
     @property
+    def _steady(self):
+        return self.found.steady
+
+    @property
     def _other_model(self):
         priors = self.settings["priors"]
         if not priors.get("row_effects", True):
@@ -395,7 +399,7 @@ class Features(Family):
         # As the fit rounds them: what most draws have, with other rows in each, is empty.
         own = features.features_of(*(found.sites[n] for n in FACTORS))
         full = (own.members >= 0.5).any(0) & (own.concerned >= 0.5).any(0)
-        return {"empty": ~full, "present": own.there.mean(1)}
+        return {"empty": ~full, "present": own.there.mean(1), "steady": own.steady}
 
     def origin(self, problem, chains, run, found=None):
         number = run.num_starts

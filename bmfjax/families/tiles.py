@@ -191,7 +191,10 @@ class TileFamily(Family):
         if binary is None:
             binary, _ = self.fits._best_factors(problem.data, *draws, problem.anchors, seen.sites)
         _, there = trust.presence_in(draws, binary.usage, binary.basis)
-        return {"empty": tile_sizes(binary) == 0, "present": there.of_chains}
+        return {
+            "empty": tile_sizes(binary) == 0, "present": there.of_chains,
+            "steady": trust.steady_in(draws),
+        }  # fmt: skip
 
 
 def tile_sizes(binary: Binarized) -> np.ndarray:
@@ -276,6 +279,7 @@ def tile_fit(
         judged = verdict.of_chains(
             fit._mixing, fit._num_chains, errors, agreement, after_warmup(run, trace),
             exact=is_exact(problem, chains), empty=size[order] == 0, present=fit._present,
+            steady=fit._steady,
             shared_starts=chains.arguments.get("shared_starts", False),
             **problem.family.origin(problem, chains, run, in_order),
             given_start=problem.init is not None,

@@ -51,6 +51,8 @@ class Features(NamedTuple):
     Attributes
     ----------
     there : (chain, draw, rank) bool
+    steady : (chain, rank) float64
+        Share of the draws of a chain that have what is in this place of the chain itself.
     members : (rows, rank) float64
         Probability that a row has the feature, given that it is there.
     concerned : (columns, rank) float64
@@ -61,6 +63,7 @@ class Features(NamedTuple):
     """
 
     there: np.ndarray
+    steady: np.ndarray
     members: np.ndarray
     concerned: np.ndarray
     log_odds: np.ndarray
@@ -74,6 +77,7 @@ class Features(NamedTuple):
 def features_of(usage, basis) -> Features:
     """Return what draws (chain, draw, lines, rank) of memberships and weights say."""
     there = likeness(usage, basis) >= ALIKE
+    steady = [likeness(u[None], b[None]) >= ALIKE for u, b in zip(usage, basis, strict=True)]
     rank, columns = usage.shape[-1], basis.shape[2]
     members, concerned = np.zeros((usage.shape[2], rank)), np.zeros((columns, rank))
     log_odds = np.full((3, columns, rank), np.nan)
@@ -86,7 +90,7 @@ def features_of(usage, basis) -> Features:
             weights = of_feature[:, some].astype(float)
             concerned[some, k] = (weights != 0).mean(0)
             log_odds[:, some, k] = _mean_and_ends(weights)
-    return Features(there, members, concerned, log_odds)
+    return Features(there, np.concatenate(steady).mean(1), members, concerned, log_odds)
 
 
 def _mean_and_ends(weights) -> np.ndarray:

@@ -32,9 +32,6 @@ NAMED = 5
 #: Share of a chain's draws from which on it has found a tile, and difference of the shares of two
 #: chains from which on they disagree about it.
 FOUND, DIFFER = 0.5, 0.5
-#: Difference of these shares from which on draws do not leave open alike whether a tile is there:
-#: four chains of 50 effective draws exceed it by chance in one case of twenty.
-APART = 0.25
 #: Lines outside of a tile are listed from this membership on.
 LISTED = 0.05
 #: Remarks on a factor.
@@ -110,6 +107,19 @@ def presence_in(draws, usage, basis) -> tuple[tuple[PackedDraws, PackedDraws], P
     return few, presence(*few, usage, basis)
 
 
+def steady_in(draws) -> np.ndarray:
+    """Return which share of the draws of a chain have what most of them have, (chain, tile).
+
+    That is the tile of the chain itself, in the place of each tile of the fit.
+    """
+    few, found = few_draws(*map(as_bits, draws)), []
+    for chain in range(few[0].words.shape[0]):
+        own = tuple(f.some(slice(None), slice(chain, chain + 1)) for f in few)
+        tiles = (np.asarray(f.mean((0, 1))) >= 0.5 for f in own)
+        found.append(presence(*own, *tiles).of_chains[0])
+    return np.array(found)
+
+
 def chains_with(shares) -> np.ndarray:
     """Return how many chains have each factor, by the shares (chain, rank) of their draws with it.
 
@@ -121,15 +131,29 @@ def chains_with(shares) -> np.ndarray:
     return (np.asarray(shares) >= FOUND).sum(0)
 
 
-def chains_split(shares, by: float = DIFFER) -> np.ndarray:
-    """Say for which factors the `shares`, as above, of two chains differ at least `by` this.
+def rhat_of_shares(shares) -> np.ndarray:
+    """Return R-hat of whether a draw has each factor, by the `shares` as above; inf if none moves.
+
+    Examples
+    --------
+    >>> rhat_of_shares([[0.6, 1.0, 0.9], [0.2, 0.0, 0.9]]).round(2).tolist()
+    [1.18, inf, 1.0]
+    """
+    shares = np.asarray(shares, float)
+    within, between = (shares * (1.0 - shares)).mean(0), shares.var(0, ddof=1)
+    ratio = np.divide(between, within, out=np.full_like(within, np.inf), where=within > 0)
+    return np.sqrt(1.0 + np.where(between > 0, ratio, 0.0))
+
+
+def chains_split(shares) -> np.ndarray:
+    """Say for which factors the `shares`, as above, of two chains differ by half or more.
 
     Examples
     --------
     >>> chains_split([[1.0, 0.4], [0.5, 0.8]]).tolist()
     [True, False]
     """
-    return np.ptp(shares, axis=0) >= by
+    return np.ptp(shares, axis=0) >= DIFFER
 
 
 def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
@@ -170,7 +194,8 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
 def remarks_of_chains(fit, k: int, in_some: bool) -> dict:
     """Return the remarks on what chains say of a factor, and whether each is to be made."""
     unlike = fit._is_named(fit.figures.factors_differing)[k]
-    return {SOME: in_some, FEW: fit._in_few_draws[k], UNLIKE: unlike and not in_some}
+    few = fit._in_few_draws[k]
+    return {SOME: in_some and not few, FEW: few, UNLIKE: unlike and not in_some}
 
 
 def remarks(*groups) -> str:

@@ -52,8 +52,8 @@ HOLDS = Word(
     "A factor holds, so that it can be used by its name, if at least two thirds of the chains have "
     "it: its tile in their means is at least 0.8 alike, and it is in at least half of the draws of "
     "as many chains. Where searches are counted, half of them, two at least, found it as well. One "
-    "on which chains agree and that is in too few draws may or may not be there, and says nothing "
-    "against the others.",
+    "that comes and goes in each chain is in too few draws: it may or may not be there, and says "
+    "nothing against the others.",
 )
 EMPTY = Word(
     "Empty",

@@ -505,6 +505,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     #: Share of the draws of each chain that have each factor, (chain, rank); None where it is not
     #: looked at.
     _present = None
+    #: The same of what the chain itself has in the place of each factor.
+    _steady = None
 
     @property
     def _in_few_draws(self) -> np.ndarray:

@@ -154,6 +154,7 @@ class ModesMixin:
             exact=self.figures.exact,
             empty=self._empty,
             present=self._present,
+            steady=self._steady,
             # The limit itself is not kept with the fit; whether it was reached is.
             residual_floor=np.inf if self.figures.noise_free else 0.0,
             shared_starts=bool(self.figures.shared_starts),

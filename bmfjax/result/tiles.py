@@ -181,5 +181,9 @@ class TilesMixin(RoundedMixin):
         return self._trust.found.of_chains
 
     @functools.cached_property
+    def _steady(self) -> np.ndarray:
+        return trust.steady_in((self.usage_draws, self.basis_draws))
+
+    @functools.cached_property
     def _trust(self) -> trust.Trust:
         return trust.trust_of(self)

@@ -40,8 +40,8 @@ class Factors(Part):
         Names of those on which chains agree, and that fewer than half of the independent
         searches, or than two, found, before chains took over what another one had found.
     in_few_draws : tuple of str
-        Names of those on which chains agree, and that fewer than two thirds of the chains have in
-        at least half of their draws. As empty ones they say nothing against the others.
+        Names of those that come and go in each chain, and that fewer than two thirds of the chains
+        have in at least half of their draws. As empty ones they say nothing against the others.
     counts : bool
         Whether the status of the fit depends on them. That of matrix factorisations does not: data
         determine the product of their factors alone.

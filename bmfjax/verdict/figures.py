@@ -77,8 +77,9 @@ class Figures:
         Names of the factors that hold; of those, and of `factors_rarely_found`, that most chains
         found but not all; and of those on which chains disagree. Empty ones are in none.
     factors_in_few_draws : tuple of str
-        Names of the factors on which chains agree, and that do not hold, for fewer than two thirds
-        of the chains have them in at least half of their draws. They are in none of the others.
+        Names of the factors that come and go in each chain, and do not hold, for fewer than two
+        thirds of the chains have them in at least half of their draws. They are in none of the
+        others.
     factors_chains : tuple of int
         How many chains have each factor in at least half of their draws, as `Fit.tiles` counts.
     factors_rarely_found, factors_rarely_found_by : tuple
@@ -137,7 +138,8 @@ class Figures:
         The number of factors where none was given, and the default was taken.
     rank_between : tuple of int
         The shortest range of numbers of factors that has a probability of 0.9, smallest and
-        largest, and `rank_between_probability`, what it has.
+        largest, `rank_between_probability`, what it has, and `rank_between_least`, what it has in
+        the chain that has least of it.
     rank_predicting : int
         How many factors predictions need, where more than stand out of the noise.
     rank_at_bound : float
@@ -229,6 +231,7 @@ class Figures:
     rank_default: int | None = None
     rank_between: tuple[int, int] | None = None
     rank_between_probability: float | None = None
+    rank_between_least: float | None = None
     rhat_rank: float | None = None
     ess_rank: float | None = None
     rank_agreeing: float | None = None

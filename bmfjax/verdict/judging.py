@@ -19,13 +19,13 @@ from bmfjax.infer import round_trips
 from bmfjax.kernels.sgmcmc.step_size import ENOUGH
 from bmfjax.posterior.modes import SAME
 from bmfjax.posterior.searches import SearchCounts, needed
-from bmfjax.posterior.trust import APART, chains_split, chains_with
+from bmfjax.posterior.trust import FOUND, chains_with, rhat_of_shares
 from bmfjax.variational.settling import WINDOW
 from bmfjax.verdict.entries import Mixing
 from bmfjax.verdict.factors import factors_differ
 from bmfjax.verdict.figures import FACTOR_NAMES, NAN, Figures
 from bmfjax.verdict.number import shortest_range
-from bmfjax.verdict.part import WIDE, unfinished
+from bmfjax.verdict.part import SLOW, WIDE, unfinished
 from bmfjax.verdict.record import Verdict, agrees, has_wrong_spread
 from bmfjax.verdict.remedies import (
     AGAIN,
@@ -59,6 +59,7 @@ def of_rank(drawn) -> dict:
         "rank_probability": float(np.mean(drawn == most)),
         "rank_between": (low, high),
         "rank_between_probability": share,
+        "rank_between_least": float(((drawn >= low) & (drawn <= high)).mean(-1).min()),
         "rank_mean": float(np.mean(drawn)),
         "rhat_rank": float(split_rhat(drawn)),
         "ess_rank": float(ess_bulk(drawn)),
@@ -159,7 +160,7 @@ def _mode(drawn) -> int:
 
 def of_chains(
     entries: Mixing, chains: int, errors, agreeing, trace, *, exact: bool,
-    empty=None, present=None, residual_floor: float = 0.0, shared_starts: bool = False,
+    empty=None, present=None, steady=None, residual_floor: float = 0.0, shared_starts: bool = False,
     given_start: bool = False, starts: int = 0, found_by: int | None = None,
     searches: SearchCounts | None = None, windows: Mapping = _NO_WINDOWS, tried: Tried = UNKNOWN,
 ) -> Verdict:  # fmt: skip
@@ -169,7 +170,8 @@ def of_chains(
     is the tile similarity across all chains, and of two thirds of them to their mean, or (rank,)
     the first alone, `empty` (rank,) tells which factors have no tile when they are rounded (None:
     none are rounded), `present` (chain, rank) in which share of its draws each chain has each
-    factor (None: it is not looked at), and `trace` holds (chain, step) without the warm-up:
+    factor (None: it is not looked at), `steady` in which share it has what is in the place of the
+    factor in the mean of its own draws, and `trace` holds (chain, step) without the warm-up:
     `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`,
     `noise_share`, the number of factors `rank`, `replica`, of which the figures hold the
     `round_trips`, and `dispersion_2` and so on of layers above the first.
@@ -196,7 +198,7 @@ def of_chains(
         **_of_scalar(trace, "precision"),
         **_of_scalar(trace, "dispersion"),
         "entries_uncertain": entries.uncertain,
-        **found_factors(agreeing, empty, chains, searches, present),
+        **found_factors(agreeing, empty, chains, searches, present, steady),
         "clamped": _of(trace, "clamped", np.mean),
         "noise_free": bool(_of(trace, "residual", np.mean) < residual_floor),
         "shared_starts": bool(shared_starts and chains > 1),
@@ -489,23 +491,25 @@ def _of_stacking(found: Mapping) -> str:
 
 
 def found_factors(
-    agreeing, empty, chains, searches: SearchCounts | None = None, present=None
+    agreeing, empty, chains, searches: SearchCounts | None = None, present=None, steady=None
 ) -> dict:
     """Return the share of factors that agree, their names, and how many are empty.
 
-    `agreeing`, `empty` and `present` are those of `of_chains`. Empty factors explain nothing, and
-    whatever chains have there says nothing against them. The same is true of a factor that fewer
-    than two thirds of the chains have in half of their draws, if all chains agree on its mean and
-    on the share of draws that have it: the posterior leaves open whether it is there. Where they
-    do not agree on both, such a factor differs. Any other on which chains agree holds where half
-    of the `searches`, two at least, found it, too.
+    `agreeing`, `empty`, `present` and `steady` are those of `of_chains`. Empty factors explain
+    nothing, and whatever chains have there says nothing against them. The same is true of a factor
+    that fewer than two thirds of the chains have in half of their draws, if it comes and goes in
+    each chain: the posterior leaves open whether it is there. If it does not, such a factor
+    differs. Any other on which chains agree holds where half of the `searches`, two at least, found
+    it, too.
 
     Examples
     --------
-    >>> present = [[1.0, 0.4, 1.0, 0.0]] * 2 + [[0.9, 0.3, 0.1, 0.0]] * 2
+    >>> present = [[1.0, 0.6, 1.0, 0.2]] * 2 + [[0.9, 0.3, 0.1, 0.1]] * 2
     >>> found = found_factors([1.0, 1.0, 0.9, 0.2], None, 4, present=present)
     >>> [found[f"factors_{which}"] for which in ("holding", "in_few_draws", "differing")]
     [('1',), ('2',), ('3', '4')]
+    >>> found_factors([1.0, 0.7, 0.9, 0.2], None, 4, None, present, present)["factors_differing"]
+    ('3',)
     """
     agreeing, of_most = np.atleast_2d(np.asarray(agreeing, float))[[0, -1]]
     counted = np.ones(len(agreeing), bool) if empty is None else ~np.asarray(empty, bool)
@@ -515,7 +519,7 @@ def found_factors(
     if present is not None:
         found["factors_chains"] = tuple(int(n) for n in chains_with(present))
         lacking = chains_with(present) < two_thirds(chains)
-        few = counted & lacking & (agreeing >= SAME) & ~chains_split(present, APART)
+        few = counted & lacking & _comes_and_goes(agreeing, np.asarray(present), steady)
         found["factors_in_few_draws"] = _numbers(few)
         counted = counted & ~few
         agreeing, of_most = (np.where(lacking, 0.0, a) for a in (agreeing, of_most))
@@ -538,6 +542,21 @@ def found_factors(
     for name, which in zip(FACTOR_NAMES[:3], whose, strict=True):
         found[name] = _numbers(counted & which)
     return found
+
+
+def _comes_and_goes(agreeing, present, steady) -> np.ndarray:
+    """Whether each factor is there in some draws of a chain and not in others, alike in all chains.
+
+    Chains agree on what it is: their means do, or no chain has something else in its place in half
+    of its draws. And no chain claims that it is there, having it in half of its draws, or draws
+    move between both states no slower than those of the log joint density may.
+    """
+    same = agreeing >= SAME
+    none = np.zeros(len(same), bool)
+    if steady is not None:
+        own = np.asarray(steady) >= FOUND
+        same, none = same | ~(own & (present < FOUND)).any(0), ~(own | (present >= FOUND)).any(0)
+    return none | same & (rhat_of_shares(present) <= SLOW.rhat)
 
 
 def _numbers(which) -> tuple[str, ...]:

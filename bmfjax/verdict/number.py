@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bmfjax.posterior.searches import needed
 from bmfjax.verdict.figures import NAN, Figures
-from bmfjax.verdict.part import WIDE, Bounds, Holds, Part, mixed, slowest
+from bmfjax.verdict.part import SLOW, WIDE, Bounds, Holds, Part, mixed, slowest
 
-#: Probability of the range of numbers that is named.
-INSIDE = 0.9
+#: Probability of the range of numbers that is named, and what each chain gives it at least.
+INSIDE, LEAST_INSIDE = 0.9, 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,12 +156,39 @@ def searches_agree(figures: Figures) -> bool:
 
 
 def number_agrees(figures: Figures, bounds: Bounds = WIDE) -> bool:
-    """Whether all chains, or starts, find the same number of factors equally probable."""
+    """Whether chains, or starts, find the same number of factors.
+
+    What is said is a range, or one number, with its probability. Within wide bounds it holds where
+    each chain gives it 0.8 at least, beside the 0.9 that all together do, and draws are not slower
+    than those of the log joint density may be. A run ends by tighter bounds, of the number itself.
+    Starts, and fits of earlier versions, have one number to compare.
+
+    Examples
+    --------
+    >>> slow = dict(num_chains=4, rank=4, rhat_rank=1.06, ess_rank=90.0)
+    >>> [number_agrees(Figures(**slow, rank_between_least=p)) for p in (None, 0.7, 0.8)]
+    [False, False, True]
+    """
+    if _by_range(figures, bounds):
+        return figures.rank_between_least >= LEAST_INSIDE and mixed(figures, ["rank"], SLOW)
     return mixed(figures, ["rank"], bounds) and figures.rank_agreeing in (None, 1.0)
+
+
+def _by_range(figures: Figures, bounds: Bounds) -> bool:
+    """Whether the range that is said is judged, and not the number."""
+    known = figures.rank_between_least is not None and figures.rank_agreeing is None
+    return known and bounds == WIDE
 
 
 def disagreement(figures: Figures, bounds: Bounds = WIDE) -> str:
     """Say what keeps chains, or starts, from agreeing about the number within these bounds."""
-    if mixed(figures, ["rank"], bounds):
+    by_range = _by_range(figures, bounds)
+    asked = SLOW if by_range else bounds
+    if not mixed(figures, ["rank"], asked):
+        return slowest(figures, ["rank"], asked)
+    if not by_range:
         return "starts disagree"
-    return slowest(figures, ["rank"], bounds)
+    low, high = figures.rank_between
+    where = f"{low}" if low == high else f"{low} to {high}"
+    # Downwards: what is just too little should not read like what is asked for.
+    return f"{where} with {math.floor(100 * figures.rank_between_least) / 100:.2f} in one chain"
