@@ -110,11 +110,6 @@ def test_two_chains_of_a_family_are_those_of_one_run(model, tmp_path):
     assert_same(bmfjax.merge(tmp_path), fitted(model, num_chains=2))
 
 
-def test_a_part_is_a_chain_of_its_own(tmp_path):
-    found = part(tmp_path, [3])
-    np.testing.assert_array_equal(found.log_joint[0], whole().log_joint[2])
-
-
 def test_chains_that_are_missing_or_running_are_named_or_left_out(tmp_path):
     part(tmp_path, [1])
     part(tmp_path, [2, 4])
@@ -244,16 +239,6 @@ def test_chains_of_another_fit_do_not_mix(tmp_path):
 def test_chains_that_are_none_are_refused(more, message):
     with pytest.raises(InputError, match=message):
         ask(small_fits.ones(), small_fits.RANK, num_chains=4, **more)
-
-
-@pytest.mark.parametrize("model, sampler", [("ormachine", "smc"), ("logistic", "batch")])
-def test_runs_that_end_together_are_refused(model, sampler, tmp_path):
-    with pytest.raises(InputError, match="ends when all chains are done"):
-        bmfjax.fit(
-            small_fits.ones(), small_fits.RANK, model=model, sampler=sampler, chains=[1],
-            checkpoint=tmp_path,
-        )  # fmt: skip
-    assert not any(tmp_path.iterdir())
 
 
 # ---- what was asked for, as a file -------------------------------------------------------------

@@ -333,11 +333,6 @@ def test_after_the_draws_memory_follows_the_kept_draws(tmp_path):
     assert peaks["save"] < 10 * kept + 4e6, peaks
 
 
-def test_nothing_observed_is_refused():
-    with pytest.raises(InputError):
-        bmfjax.fit(np.full((4, 4), np.nan), 1)
-
-
 # ---- rates of flips ----------------------------------------------------------------------------
 
 

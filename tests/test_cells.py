@@ -348,11 +348,3 @@ def test_few_draws_of_boolean_lines_are_unpacked_at_once(monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5e6
-
-
-@pytest.mark.parametrize("model", ["ormachine", "nmf"])
-def test_many_cells_and_draws_take_no_more_than_a_block(model):
-    """200,000 cells x 200 draws are 160 MB of numbers, and 1.6 GB of factors."""
-    fit = fit_of(model, draws=100, rank=5)
-    i, j = np.random.default_rng(3).integers(0, (ROWS, COLUMNS), (200_000, 2)).T
-    assert peak_of(fit, i, j, "mean") < 4e7

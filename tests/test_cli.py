@@ -144,12 +144,6 @@ def test_summary_says_what_was_fitted(fitted):
     assert summary["scalars"]["complete"] is True
 
 
-def test_command_line_and_python_give_the_same_draws(fitted):
-    few = {"num_chains": 2, "num_warmup": 40, "num_samples": 30, "progress": False}
-    same = bmfjax.fit("davis", rank=2, model="relaxed", **few)
-    np.testing.assert_array_equal(bmfjax.Fit.load(fitted).usage_draws, same.usage_draws)
-
-
 def test_ratings_are_read_line_by_line_as_the_page_has_them(
     tmp_path, capsys, monkeypatch, quick_page
 ):
@@ -291,14 +285,6 @@ def test_running_out_of_time_is_no_failure(tmp_path, capsys, monkeypatch, quick_
     assert 4 <= drawn < 20_000 and found.usage_draws.shape[1] >= min(drawn, 125)
     assert not found.figures.complete and found.figures.timed_out
     assert found.verdict.notes[0] == f"the time was up after {drawn:,} of 20,000 draws a chain"
-
-
-def test_help_names_every_command(capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["--help"])
-    assert stop.value.code == 0
-    out = capsys.readouterr().out
-    assert all(name in out for name in ("fit", "generate", "report", "datasets"))
 
 
 def test_datasets_lists_what_ships(capsys):

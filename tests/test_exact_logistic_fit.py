@@ -121,8 +121,3 @@ def test_a_given_start_is_where_chains_begin():
     position = request.chains().run(request).state.position
     np.testing.assert_array_equal(position["usage"], np.full((2, ROWS, 1), np.float32(0.3)))
     np.testing.assert_array_equal(position["row_effect"], 0.0)
-
-
-def test_the_number_of_factors_is_not_found():
-    with pytest.raises(InputError, match="sampler 'gibbs' does not find the number of factors"):
-        ask(ones(), "auto", model="logistic", sampler="gibbs")

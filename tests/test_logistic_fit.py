@@ -113,17 +113,6 @@ def test_new_rows_that_are_old_ones_get_their_usage(made, fitted):
         fitted.transform(made[0][:, 1:])
 
 
-def test_factors_are_not_rounded(fitted):
-    for refused in (
-        lambda: fitted.usage_binary,
-        lambda: fitted.basis_binary,
-        lambda: fitted.binarize(),
-    ):
-        with pytest.raises(InputError, match=r"has no .*, which 'ormachine', "):
-            refused()
-    np.testing.assert_array_equal(fitted.probability(noisy=True), fitted.probability())
-
-
 def test_a_fit_comes_back_from_disk_and_writes_its_page(fitted, tmp_path):
     again = bmfjax.Fit.load(fitted.save(tmp_path / "fit"))
     np.testing.assert_array_equal(again.probability(), fitted.probability())
@@ -282,11 +271,9 @@ def test_a_bound_has_settled_when_two_windows_of_steps_have_one_mean(slope, sett
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"priors": {"usage": 1}}, "model 'logistic' has no 'usage'; it has scale"),
         ({"priors": {"scale": 0}}, "scale is 0; give a positive"),
         ({"priors": {"row_effects": 1}}, "row_effects is 1; give True or False"),
         ({"num_warmup": 1}, r"num_warmup \(--warmup\) is 1; of the logistic model"),
-        ({"sampler": "nuts"}, "model 'logistic' has batch, svi, gibbs"),
         ({"sampler": "svi", "options": {"sampling": "odd"}}, "sampling is 'odd'"),
         ({"sampler": "svi", "options": {"step_entries": 0}}, "step_entries is 0"),
         (
@@ -304,13 +291,6 @@ def test_bad_options_are_refused_in_a_sentence(made, options, message):
     with pytest.raises(InputError, match=message) as refused:
         ask(made[0], 2, **said("logistic", **options)).chains()
     assert "\n" not in str(refused.value)
-
-
-def test_a_class_that_never_occurs_is_refused():
-    for value, name in ((0.0, "ones"), (1.0, "zeros")):
-        for sampler in ("svi", "batch"):
-            with pytest.raises(InputError, match=f"has no {name} among its observed"):
-                ask(np.full((6, 5), value), 1, model="logistic", sampler=sampler).chains()
 
 
 def test_zeros_that_biased_draws_would_miss_are_told_of():

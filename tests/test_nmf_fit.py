@@ -1,6 +1,5 @@
 """A fit of the nonnegative model, from numbers to files."""
 
-import dataclasses
 import functools
 import re
 
@@ -54,20 +53,6 @@ def test_new_rows_have_the_usage_that_fits_them(fit):
     assert (found >= 0).all()
     np.testing.assert_allclose(found, fit.usage[:5], rtol=0.35, atol=0.25)
     np.testing.assert_allclose(fit.transform(1000 * values[:5]), 1000 * found, rtol=0.01, atol=1.0)
-
-
-def test_a_fit_of_ones_and_zeros_is_stored_without_their_probability(fit, tmp_path):
-    data = bmfjax.BinaryMatrix(np.nan_to_num(fit.data.dense()) > 1)
-    again = bmfjax.Fit.load(dataclasses.replace(fit, data=data).save(tmp_path / "bits"))
-    assert not (tmp_path / "bits" / "probability.npz").exists()
-    np.testing.assert_array_equal(again.usage_draws, fit.usage_draws)
-
-
-def test_what_it_does_not_know_is_refused(fit):
-    with pytest.raises(bmfjax.InputError, match=r"no probability, which .* have; use predict"):
-        fit.probability()
-    with pytest.raises(bmfjax.InputError, match="has no usage_binary, which"):
-        _ = fit.usage_binary
 
 
 def test_its_page_speaks_of_numbers(fit):
@@ -141,8 +126,6 @@ VARIED = 1.0 + np.eye(4)
     [
         (-VARIED, {}, r"value -\d.* is negative, and model 'nmf' is of numbers of at least 0"),
         (1e-15 * VARIED, {}, "in a unit in which it is between"),
-        (VARIED, {"priors": {"rates": 1.0}}, "it has usage_rate, basis_rate, rate, precision"),
-        (VARIED, {"priors": {"usage_rate": -1.0}}, "positive number"),
         (VARIED, {"init": {"usage": np.ones((4, 2))}}, "init must hold exactly"),
         (
             VARIED,

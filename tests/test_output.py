@@ -13,7 +13,7 @@ import pytest
 import bmfjax
 from bmfjax import cli, store
 from bmfjax.cli import main
-from bmfjax.data.io.files import replacing, replacing_all
+from bmfjax.data.io.files import replacing
 from bmfjax.families import sampling
 from bmfjax.store import (
     CHECKPOINT,
@@ -568,24 +568,6 @@ def test_a_fit_is_stored_where_it_cannot_be_told(tmp_path, sampled, monkeypatch)
     with pytest.raises(RuntimeError):
         run(*FIT, "--output", tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {*FILES, PAGE}
-
-
-def test_files_are_replaced_together_or_not_at_all(tmp_path):
-    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
-    old = tmp_path / "old.txt"
-    for path in (*paths, old):
-        path.write_text("old")
-    failed = pytest.raises(bmfjax.InputError, match="cannot be written")
-    with failed, replacing_all(paths, discard=[old]) as drafts:
-        drafts[0].write_text("new")  # and no second one
-    assert {path.read_text() for path in (*paths, old)} == {"old"}
-    with replacing_all(paths, discard=[old]) as drafts:
-        for draft in drafts:
-            draft.write_text("new")
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "a.txt": "new",
-        "b.txt": "new",
-    }
 
 
 def test_drafts_of_killed_processes_are_deleted(tmp_path, monkeypatch):

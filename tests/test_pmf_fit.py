@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import tracemalloc
 from unittest import mock
 
 import numpy as np
@@ -15,7 +14,6 @@ from bmfjax.data import InputError
 from bmfjax.families import ask
 from bmfjax.families.ratings import density_of
 from bmfjax.posterior import scores
-from bmfjax.posterior.cells import cell_draws
 from bmfjax.posterior.principal import principal_draws
 from tests.kernels.exactness import moment_scores
 from tests.said import has_its_summary, said
@@ -88,38 +86,19 @@ def test_factors_are_those_of_a_singular_value_decomposition():
     assert list(fit.summary().columns) == ["size", "rows", "columns", "agreement", "sd"]
 
 
-def test_means_and_precisions_move_with_the_factors():
-    rng = np.random.default_rng(1)
-    drawn = {"usage": rng.normal(size=(1, 3, 9, 2)), "basis": rng.normal(size=(1, 3, 7, 2))}
-    for n in ("usage", "basis"):
-        root = rng.normal(size=(1, 3, 2, 2))
-        drawn |= {f"{n}_mean": rng.normal(size=(1, 3, 2))}
-        drawn |= {f"{n}_precision": root @ root.swapaxes(2, 3)}
-    found = principal_draws(drawn, (0, 1))
-    for n in ("usage", "basis"):
-        before, after = (
-            np.einsum(
-                "dni,dij,dnj->dn",
-                *(d[n][0] - d[f"{n}_mean"][0][:, None], d[f"{n}_precision"][0]),
-                d[n][0] - d[f"{n}_mean"][0][:, None],
-            )
-            for d in (drawn, found)
-        )
-        np.testing.assert_allclose(before, after, rtol=1e-6)
-
-
-@pytest.mark.parametrize("rank", [2, 4])
-def test_known_factors_stay_and_others_are_orthogonal_to_them(rank):
+@pytest.mark.parametrize(("rank", "held"), [(2, 0), (2, 2), (4, 2)])
+def test_known_factors_stay_and_others_move_with_their_means_and_precisions(rank, held):
     rng = np.random.default_rng(2)
     drawn = {"usage": rng.normal(size=(2, 3, 9, rank)), "basis": rng.normal(size=(2, 3, 7, rank))}
-    drawn["basis"][..., :2] = rng.normal(size=(7, 2))
+    drawn["basis"][..., :held] = rng.normal(size=(7, held))
     for n in ("usage", "basis"):
         root = rng.normal(size=(2, 3, rank, rank))
         drawn |= {f"{n}_mean": rng.normal(size=(2, 3, rank))}
         drawn |= {f"{n}_precision": root @ root.swapaxes(-1, -2)}
-    found = principal_draws(drawn, (0, 1), held=2)
-    np.testing.assert_allclose(found["basis"][..., :2], drawn["basis"][..., :2], rtol=1e-12)
-    across = found["basis"][..., :2].swapaxes(-1, -2) @ found["basis"][..., 2:]
+    found = principal_draws(drawn, (0, 1), held=held)
+    known = [d["basis"][..., :held] for d in (found, drawn)]
+    np.testing.assert_allclose(*known, rtol=1e-12)
+    across = known[0].swapaxes(-1, -2) @ found["basis"][..., held:]
     assert np.abs(across).max(initial=0) < 1e-9
     products = [d["usage"] @ d["basis"].swapaxes(-1, -2) for d in (drawn, found)]
     np.testing.assert_allclose(products[1], products[0], atol=1e-9)
@@ -271,16 +250,8 @@ def test_levels_have_priors_of_their_own(model, link, level):
         (bmfjax.Ratings([0, 1], [0, 1], [1, 5]), "probit", {}, "'probit' is of ones and zeros"),
         (bmfjax.Ratings([0, 1], [0, 1], [1, 5]), "relaxed", {}, "data is a Ratings, and model"),
         (bmfjax.Ratings([0, 1], [0, 1], [2, 2]), "ordered-probit", {}, "every observed value is 2"),
-        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"rate": 1}}, "model 'pmf' has no 'rate'"),
-        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"precision": -1}}, "precision is -1"),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"effects": 1}}, "give True or False"),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"effect_gamma": 3}}, "give shape and rate"),
-        (
-            [[1, 0], [0, 1]],
-            "probit",
-            {"priors": {"precision": 1}},
-            "'probit' has no 'precision'",
-        ),
         (
             [[1, 0], [0, 1]],
             "probit",
@@ -358,22 +329,6 @@ def test_the_expected_error_is_of_cells_that_no_chain_has_seen():
     assert error_figure(dataclasses.replace(fit, data=whole), noisy_sd) is None
 
 
-def test_predictions_take_no_more_memory_than_a_block():
-    """However many factors there are: here each of two is there eight times."""
-    fit, cells = fitted(), np.divmod(np.arange(ROWS * COLUMNS), COLUMNS)
-    many = {n: np.tile(getattr(fit, n), 8) for n in ("usage_draws", "basis_draws")}
-    fit = dataclasses.replace(fit, **many)
-    whole = cell_draws(fit, *cells)
-    with mock.patch("bmfjax.data.blocks.BLOCK", 20_000):
-        tracemalloc.start()
-        parts = cell_draws(fit, *cells)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-4)
-    # The result and what adding effects makes of it; the factors would be 32 times as much.
-    assert peak < 6 * whole.nbytes and whole.shape == (240, ROWS * COLUMNS)
-
-
 def test_an_array_of_new_rows_has_the_names_and_the_scale_of_the_fit():
     data = problem()[0]
     values = np.tile(np.where(np.arange(COLUMNS) % 3 == 0, 4.0, np.nan), (5, 1))
@@ -408,21 +363,6 @@ def test_cells_that_are_not_stored_are_no_ratings():
 
     with pytest.raises(InputError, match=r"give bmfjax\.Ratings"):
         bmfjax.fit(sp.csr_array(np.eye(4)), 1, model="pmf")
-
-
-def test_the_command_line_says_what_a_file_of_ratings_was_read_as(tmp_path, capsys):
-    from bmfjax.cli import main
-
-    path, fit = tmp_path / "r.csv", ["--model", "pmf", "--rank", "9"]
-    for text, layout, message in (
-        (",a,b,c\nann,5,,3\nbob,,4,\n", "auto", "read as 2 rows named by the first column x 3 col"),
-        ("1,2,3\n4,3,4\n", "auto", "read as lines of row, column, value: 2 rows x 2 "),
-        ("4,2,3\n1,3,4\n", "table", "read as 2 rows x 3 columns of 6 ratings from 1 to 4"),
-    ):
-        path.write_text(text)
-        assert main(["fit", str(path), *fit, "--layout", layout]) == 2  # for the rank
-        told = capsys.readouterr()
-        assert f"{path}: {message}" in told.out and "rank is 9" in told.err
 
 
 def test_options_for_other_files_are_refused_on_the_command_line(tmp_path, capsys):

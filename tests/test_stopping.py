@@ -514,12 +514,6 @@ def test_a_command_ends_while_xla_compiles(late, monkeypatch):
     assert ended.value.code == "at once, 3"
 
 
-def test_chains_that_agree_resume_to_the_same_end(tmp_path):
-    with interrupted(0, 100):
-        assert fitted(ALIKE, checkpoint=tmp_path).draws < unbroken(ALIKE).draws
-    assert_same(fitted(ALIKE, checkpoint=tmp_path, resume=True), unbroken(ALIKE))
-
-
 # ---- the time is up ----------------------------------------------------------------------------
 
 

@@ -271,14 +271,11 @@ def test_a_start_is_where_chains_begin():
     [
         ("ormachine-effects", {"rank": "auto"}, "does not find the number of factors"),
         ("deep-ormachine", {"anchors": {"a": ["0"]}}, "takes no anchors"),
-        ("one-hot", {"sampler": "smc"}, "model 'one-hot' has gibbs"),
         ("ormachine-effects", {"priors": {"density": 1.0}}, "both parameters of a Beta"),
         ("ormachine-effects", {"priors": {"effect_precision": "a"}}, "give shape and rate"),
         ("deep-ormachine", {"priors": {"layers": []}}, "at least one and at most 4 numbers"),
         ("deep-ormachine", {"priors": {"layers": [0]}}, "a number in layers is 0"),
         ("deep-ormachine", {"priors": {"layers": "two"}}, "give the number of factors"),
-        ("deep-ormachine", {"options": {"update": "xor"}}, "update is 'xor'"),
-        ("hamming", {"priors": {"dispersion": -1.0}}, "dispersion is -1.0; give a positive"),
         ("one-hot", {"priors": {"weights": [0.5, 0.4]}}, "do not sum to one"),
         ("one-hot", {"options": {"num_adapt": 5}}, "give inverse_temperatures"),
         (

@@ -117,23 +117,6 @@ def test_arviz_reads_our_files_and_we_read_its(tmp_path):
     _same(load_netcdf(tmp_path / "theirs.nc"), idata)
 
 
-def test_a_failed_save_leaves_the_older_file(tmp_path, monkeypatch):
-    import xarray
-
-    path = tmp_path / "posterior.nc"
-    save_netcdf(_container(), path)
-    before = path.read_bytes()
-
-    def full_disk(dataset, target, **kwargs):
-        target.write_bytes(b"the first part")
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(xarray.Dataset, "to_netcdf", full_disk)
-    with pytest.raises(InputError, match=r"posterior\.nc cannot be written: no space"):
-        save_netcdf(_container(), path)
-    assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
-
-
 def test_a_disk_that_is_full_is_known_before_and_after_the_writing(tmp_path, monkeypatch):
     import xarray
 

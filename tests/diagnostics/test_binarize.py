@@ -176,15 +176,6 @@ def test_the_truth_is_found_where_factors_have_scales_of_their_own():
     np.testing.assert_array_equal(boolean_product(found.usage, found.basis), truth)
 
 
-def test_false_ones_that_cost_more_are_fewer():
-    probability, usage, basis = _case(6, rows=30, columns=30, rank=5)
-    ones = [
-        boolean_product(*binarize(usage, basis, probability, false_positive_cost=cost)[:2]).sum()
-        for cost in (0.2, 1, 5)
-    ]
-    assert ones[0] > ones[1] > ones[2]
-
-
 def test_single_precision_stays_single():
     probability, usage, basis = _case(7)
     narrow = binarize(*(x.astype(np.float32) for x in (usage, basis, probability)))

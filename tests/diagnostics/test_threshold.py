@@ -119,14 +119,6 @@ def test_the_oracle_sees_the_truth_and_the_user_the_data():
     assert threshold(0.6 * usage, 0.6 * basis, data).error == np.count_nonzero(data != truth)
 
 
-def test_boolean_factors_are_their_own_threshold():
-    usage, basis, data, _ = _case(5)
-    usage, basis = usage > 0.5, basis > 0.5
-    best = threshold(usage, basis, data)
-    assert (best.errors == boolean_errors(usage, basis, data)).all()
-    assert best.tau == 0.5
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

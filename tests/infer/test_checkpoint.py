@@ -11,7 +11,6 @@ import pytest
 from jax import random
 
 from bmfjax.data import InputError
-from bmfjax.families.sampling import keep
 from bmfjax.infer import ChainRun, checkpoint, histogram, moments
 from bmfjax.infer.checkpoint import Checkpoint, identity_in
 from bmfjax.kernels import Algorithm
@@ -359,28 +358,6 @@ def test_another_identity_is_refused_and_named(folder, change, message):
     with pytest.raises(InputError, match=message):
         resumed(folder, **change)
     assert {f.name: f.read_bytes() for f in folder.iterdir()} == before
-
-
-def test_a_disk_that_is_full_for_a_while_ends_no_run(tmp_path, monkeypatch):
-    store, run = Checkpoint(tmp_path, IDENTITY), new()
-    run.advance(7)
-    store.write(run)
-    before = {f.name: f.read_bytes() for f in tmp_path.iterdir()}
-
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    run.advance(5)
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        with pytest.warns(UserWarning, match="was not written .No space left on device.; the one"):
-            keep(run, store)
-    assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == before
-    run.advance(5)
-    keep(run, store)
-    again, _ = resumed(tmp_path)
-    again.finish()
-    assert_same(again, unbroken())
 
 
 def test_files_of_another_layout_are_named(folder, monkeypatch):

@@ -1,7 +1,6 @@
 """TruncatedGibbs under NumPyro's MCMC: its draws against NUTS, chains, fields, refusals."""
 
 import functools
-import pickle
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,6 @@ from jax import lax, random
 from numpyro.infer import MCMC
 from numpyro.infer.util import log_density
 
-import bmfjax
 from bmfjax.data import InputError
 from bmfjax.infer import TruncatedGibbs
 from bmfjax.infer.mcmc.truncated import relaxed_data
@@ -92,24 +90,6 @@ def test_a_chain_draws_the_same_alone_and_beside_others():
     found = alone(key, {n: x[chain] for n, x in START.items()})
     for name, draws in finished().get_samples(group_by_chain=True).items():
         np.testing.assert_allclose(found[name][WARMUP:], draws[chain, :3], rtol=2e-3, atol=1e-4)
-
-
-def test_a_used_kernel_pickles():
-    used = finished().sampler
-    assert used._sample_fn is not None
-    copied = pickle.loads(pickle.dumps(used))
-    assert copied._sample_fn is None
-    assert copied.default_fields == used.default_fields
-    shape = jax.eval_shape(lambda key: copied.init(key, 0, None, (VALUES,), {}), random.key(0))
-    assert shape.sample["usage"].shape == (ROWS, 1)
-
-
-def test_to_arviz_takes_the_run():
-    idata = bmfjax.to_arviz(finished())
-    posterior = idata["posterior"]
-    assert posterior["usage"].shape == (CHAINS, DRAWS, ROWS, 1)
-    assert {"rows", "factor"} <= set(posterior["usage"].dims)
-    assert idata["sample_stats"]["residual"].shape == (CHAINS, DRAWS)
 
 
 def test_the_diagnostics_string_is_short():

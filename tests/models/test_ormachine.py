@@ -38,18 +38,6 @@ PRODUCT = disjunction(USAGE, BASIS)
 BITS = bits(USAGE, DENSITIES["usage_density"]) + bits(BASIS, DENSITIES["basis_density"])
 
 
-def test_density_is_that_of_the_formula():
-    """Flat densities, a flip rate uniform on [0, 1/2] (log density log 2), flips one by one."""
-    expected = BITS + np.log(2) + noise(VALUES, PRODUCT, 0.2, 0.2)
-    assert score(MODEL, POSITION) == pytest.approx(expected, rel=1e-5)
-
-
-def test_two_rates_are_those_of_zeros_and_of_ones():
-    position = POSITION | {"flip_rate": np.array([0.1, 0.4], np.float32)}
-    expected = BITS + 2 * np.log(2) + noise(VALUES, PRODUCT, 0.1, 0.4)
-    assert score(MODEL, position, num_rates=2) == pytest.approx(expected, rel=1e-5)
-
-
 def test_priors_of_the_densities_and_of_the_flip_rate_enter_as_given():
     found = score(
         MODEL,

@@ -39,28 +39,6 @@ BITS = bits(USAGE, DENSITIES["usage_density"]) + bits(BASIS, DENSITIES["basis_de
 HAMMING_POSITION = FACTORS | DENSITIES | {"dispersion": np.float32(1.3)}
 
 
-def rows_by_hamming_distance(dispersion):
-    """Log probability of every row: exp(-dispersion distance), normalised over all rows."""
-    every = (np.arange(2**COLUMNS)[:, None] >> np.arange(COLUMNS)) & 1
-
-    def weight(row, codes):
-        return -dispersion * sum((row != code).sum() for code in codes)
-
-    total = 0.0
-    for row, used in zip(VALUES, USAGE, strict=True):
-        codes = BASIS.T[used == 1]
-        total += weight(row, codes) - special.logsumexp([weight(r, codes) for r in every])
-    return total
-
-
-def test_hamming_machine_is_the_product_of_distributions_around_the_factors():
-    expected = BITS - 1.3 + rows_by_hamming_distance(1.3)  # Exponential(1) at 1.3
-    assert score(HAMMING, HAMMING_POSITION) == pytest.approx(expected, rel=1e-5)
-    options = {"usage": 0.3, "basis": 0.6, "dispersion": 2}
-    expected = bits(USAGE, 0.3) + bits(BASIS, 0.6) + rows_by_hamming_distance(2.0)
-    assert score(HAMMING, FACTORS, **options) == pytest.approx(expected, rel=1e-5)
-
-
 def test_dispersion_takes_a_prior():
     change = score(HAMMING, HAMMING_POSITION, dispersion=dist.HalfNormal(2.0)) - score(
         HAMMING, HAMMING_POSITION
@@ -84,29 +62,6 @@ ONE_HOT_POSITION = {
     "flip_rate": np.float32(0.2),
 }
 CODES = bits(BASIS, DENSITIES["basis_density"])
-
-
-def test_one_hot_machine_copies_a_row_from_one_code():
-    copies = np.stack([BASIS[:, s] for s in CLUSTER])
-    prior = CODES + np.log(WEIGHTS[CLUSTER]).sum() + np.log(2)
-    expected = prior + noise(VALUES, copies, 0.2, 0.2)
-    assert score(ONE_HOT, ONE_HOT_POSITION) == pytest.approx(expected, rel=1e-5)
-    position = ONE_HOT_POSITION | {"flip_rate": np.array([0.1, 0.4], np.float32)}
-    expected = prior + np.log(2) + noise(VALUES, copies, 0.1, 0.4)
-    assert score(ONE_HOT, position, num_rates=2) == pytest.approx(expected, rel=1e-5)
-
-
-def test_one_hot_machine_is_the_ormachine_with_one_factor_a_row():
-    given = np.eye(RANK, dtype=np.int32)[CLUSTER]
-    options = {"basis": 0.4, "flip_rate": 0.1}
-    found = score(ONE_HOT, {"basis": BASIS, "cluster": CLUSTER}, weights=given, **options)
-    expected = score(
-        functools.partial(ormachine, rank=RANK, num_rates=1),
-        {"basis": BASIS, "usage": given},
-        usage=given,
-        **options,
-    )
-    assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_cluster_prior_is_learned_fixed_or_a_rows_own():

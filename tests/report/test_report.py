@@ -216,23 +216,6 @@ def test_facts_are_those_of_the_fit(fit):
     assert told["Entries unlike the data"].startswith(f"{fit.figures.errors} ")
 
 
-def test_writing(fit, tmp_path, undrawn_figures):
-    path = tmp_path / "page.html"
-    assert fit.report(path) == path
-    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
-    assert path.read_text(encoding="utf-8").rstrip().endswith("</html>")
-
-
-def test_an_existing_file_is_refused(fit, tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "render", lambda _: "new")
-    path = tmp_path / "page.html"
-    path.write_text(page.PAGE_MARK)
-    with pytest.raises(bmfjax.InputError, match="already exists"):
-        write_report(fit, path)
-    assert path.read_text() == page.PAGE_MARK
-    assert write_report(fit, path, overwrite=True).read_text() == "new"
-
-
 def test_places_that_cannot_be_written(fit, tmp_path):
     with pytest.raises(bmfjax.InputError, match="is a directory"):
         write_report(fit, tmp_path, overwrite=True)
