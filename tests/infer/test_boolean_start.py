@@ -61,16 +61,6 @@ def test_pruning_drops_what_costs_least_where_factors_overlap():
         np.testing.assert_array_equal(found[1], basis[:, kept])
 
 
-def test_a_copy_is_pruned_before_anything_else():
-    usage = np.zeros((12, 3), bool)
-    usage[:6, 0] = usage[:6, 1] = usage[6:, 2] = True
-    values = (usage @ usage.T).astype(float)
-    values[0, 7] = np.nan
-    kept, _ = prune(usage, usage, values, 2)
-    assert sorted(kept.sum(0)) == [6, 6]
-    assert (kept.any(1)).all()
-
-
 def test_a_large_matrix_is_represented_by_a_part(monkeypatch):
     monkeypatch.setattr(boolean_start, "MAX_ENTRIES", 44 * 44)
     monkeypatch.setattr(boolean_start, "LEAST_SIDE", 20)

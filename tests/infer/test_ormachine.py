@@ -8,12 +8,9 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from jax import random
-from numpyro.infer import MCMC
-from numpyro.infer.util import log_density
 
 import bmfjax
 from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.diagnostics import posterior_dataset
 from bmfjax.infer import OrMachineGibbs
 from bmfjax.infer.mcmc import ormachine as ormachine_kernel
 from bmfjax.infer.new_rows import MAX_SUMMED_RANK, sampled_usage, usage_of_new_rows
@@ -23,40 +20,6 @@ from bmfjax.posterior.packed import PackedDraws
 VALUES = np.kron(np.eye(2), np.ones((6, 5)))
 VALUES[0, 0] = 0
 VALUES[3, 7] = np.nan
-
-
-@pytest.fixture(scope="module")
-def mcmc():
-    model = functools.partial(bmfjax.models.ormachine, rank=2, num_rates=2)
-    kernel = OrMachineGibbs(model, moves=("collapsed",))
-    mcmc = MCMC(
-        kernel, num_warmup=50, num_samples=60, num_chains=2, chain_method="vectorized",
-        progress_bar=False,
-    )  # fmt: skip
-    mcmc.run(random.key(0), VALUES)
-    return mcmc
-
-
-def test_draws_have_the_sites_of_the_model(mcmc):
-    draws = mcmc.get_samples(group_by_chain=True)
-    shapes = {n: v.shape[2:] for n, v in draws.items()}
-    assert shapes == {
-        "usage": (12, 2), "basis": (10, 2), "flip_rate": (2,),
-        "usage_density": (2,), "basis_density": (2,),
-    }  # fmt: skip
-    assert set(np.unique(draws["usage"])) <= {0, 1}
-    idata = bmfjax.to_arviz(mcmc)
-    assert posterior_dataset(idata)["basis"].sizes["draw"] == 60
-
-
-def test_the_potential_energy_is_that_of_the_model(mcmc):
-    draws = mcmc.get_samples()
-    energy = mcmc.get_extra_fields()["potential_energy"]
-    model = functools.partial(bmfjax.models.ormachine, rank=2, num_rates=2)
-    some = np.array([0, 37, 119])
-    positions = {n: np.asarray(v)[some] for n, v in draws.items()}
-    log_joint = jax.jit(jax.vmap(lambda p: log_density(model, (VALUES,), {}, p)[0]))(positions)
-    np.testing.assert_allclose(-np.asarray(energy)[some], log_joint, rtol=1e-4)
 
 
 def test_a_start_of_bits_gets_densities_and_rates_that_fit_it():

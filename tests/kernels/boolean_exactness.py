@@ -17,18 +17,7 @@ BITS = ("usage", "basis")
 
 
 def boolean_problem(model, density, observed, pack=packed_data) -> Problem:
-    """Problem of a NumPyro model, as a sampler on `PackedData` sees it.
-
-    Parameters
-    ----------
-    model : callable
-        With its options, taking ``shape=``.
-    density : object
-        What the sampler is made of.
-    observed : (rows, columns) bool array
-    pack : callable
-        Makes the data of the sampler from a `BinaryMatrix`.
-    """
+    """Problem of a NumPyro model, with its options, as a sampler on what `pack` makes sees it."""
     shape = observed.shape
     template = pack(BinaryMatrix(np.where(observed, 0.0, np.nan)))
 

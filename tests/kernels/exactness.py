@@ -1,12 +1,7 @@
-"""Whether an algorithm on the relaxed density leaves the posterior invariant: exactly.
+"""Whether an algorithm on the relaxed density leaves the posterior invariant, exactly: three ways.
 
-For any `Algorithm` whose ``init(key, position, data)`` starts from a position and whose
-``observe`` names the sites. Three ways, from the strictest to the most general:
-
-* `uniform_scores`: draws of one conditional against quadrature of its density;
-* `rank_one_posterior`: moments of the whole posterior of a tiny matrix by quadrature;
-* `simulator`: chains that know what they should find, for Geweke's joint distribution test and
-  for simulation-based calibration.
+`uniform_scores` of one conditional, `rank_one_posterior` of a tiny matrix, and `simulator` for
+Geweke's joint distribution test and for calibration, from the strictest to the most general.
 """
 
 import contextlib
@@ -31,19 +26,13 @@ SITES = ("usage", "basis", "precision", "rate")
 
 
 def fast_jit(f, level=0, **options):
-    """``jax.jit`` that compiles in a third of the time and runs slower, up to four times.
-
-    For tests of what is computed: not of bits or speed.
-    """
+    """``jax.jit`` that compiles in a third of the time; for what is computed, not for its speed."""
     return jax.jit(f, compiler_options=_fast_options(level), **options)
 
 
 @functools.cache
 def _fast_options(level):
-    """Less of LLVM, called once and not for 32 parts, and XLA's older emitters.
-
-    Versions that do not know an option go without it (JAX 0.12 the emitters).
-    """
+    """Less of LLVM, and XLA's older emitters where this version knows the options."""
     options = {"xla_backend_optimization_level": level}
     for more in (
         {"xla_cpu_parallel_codegen_split_count": 1},
@@ -63,9 +52,8 @@ def model_log_joint(model, values, sites):
 class Problem(NamedTuple):
     """A model of matrices of one shape with the same cells missing.
 
-    `draw_joint(key)`: position and values from the NumPyro model. `data(values)`: as the samplers
-    hold them. `density`: as they see the model. `simulate(key, position)`: new data of the complete
-    matrix; None where they are those of the relaxed model.
+    `draw_joint(key)` gives position and values, `data(values)` is as samplers hold them, and
+    `simulate(key, position)` makes new data, of the relaxed model where it is None.
     """
 
     draw_joint: Callable
@@ -96,26 +84,12 @@ def new_problem(observed, **options) -> Problem:
 
 
 def simulator(problem, make_algorithm, statistics, *, num_chains, num_draws, thin):
-    """A compiled ``run(key, redraw, *faults) -> (truth, draws)`` of many chains.
+    """A compiled ``run(key, redraw, *faults) -> (truth, draws)``: (chain, [draw,] statistic).
 
-    Parameters
-    ----------
-    problem : Problem
-    make_algorithm : callable
-        ``make_algorithm(density, *faults) -> Algorithm``; the faults are traced numbers, so that
-        right and wrong algorithms share a program.
-    statistics : callable
-        ``statistics(position, data) -> (statistic,)``.
-    num_chains, num_draws, thin : int
-        Chains, draws of each, and steps from one draw to the next.
-
-    Returns
-    -------
-    callable
-        `redraw` False, for calibration: each chain starts at a draw from the prior and keeps the
-        data of another one, the truth. True, for Geweke's test: it starts at the truth, and after
-        every `thin` steps the data are drawn anew given the draw. `truth` (chain, statistic),
-        `draws` (chain, draw, statistic): statistics of the draw and the data it is found with.
+    ``make_algorithm(density, *faults)`` takes traced faults, so that right and wrong copies share
+    a program; ``statistics(position, data)`` are taken every `thin` steps. Without `redraw` a chain
+    starts at a draw from the prior and keeps the data of another, the truth; with it, it starts at
+    the truth and its data are drawn anew after every draw.
     """
 
     joint = fast_jit(jax.vmap(problem.draw_joint))
@@ -185,11 +159,7 @@ class WrongPrecision(RelaxedDensity):
 
 
 def broken(density, slope_sign, precision_factor):
-    """The density as a sampler with two faults would have it; right where both are 1.
-
-    `slope_sign` multiplies the slope of the basis' prior in the conditionals, against what its
-    log density says.
-    """
+    """The density with a slope of the basis' prior and a precision as a faulty sampler has them."""
     slope, curvature = density.basis.quadratic
     basis = density.basis._replace(quadratic=(slope_sign * slope, curvature))
     wrong = type("Wrong", (WrongPrecision,), {"factor": precision_factor})
@@ -217,15 +187,9 @@ def coordinate(x, high):
 
 
 def uniform_scores(log_density, draws, high, grid=200):
-    """P(X <= x) by quadrature: uniform if the draws have the density.
+    """P(X <= x) of `draws` by quadrature on [0, high]: uniform if they have the density.
 
-    Parameters
-    ----------
-    log_density : callable
-        ``log_density(x) -> (grid,) or (grid, draw)`` for `x` (grid, 1); each draw may have its own.
-    draws : (draw,) array
-    high : float
-        The support is [0, high], or [0, inf).
+    ``log_density(x)`` of `x` (grid, 1) is (grid,) or (grid, draw), where each draw has its own.
     """
     edges = np.linspace(0.0, 1.0, grid + 1)
     x, jacobian = bounded(0.5 * (edges[1:] + edges[:-1])[:, None], high)
@@ -239,21 +203,10 @@ def uniform_scores(log_density, draws, high, grid=200):
 
 
 def entry_scores(draws, other, values, weight, log_prior, place, high):
-    """`uniform_scores` of one entry given the rest of its row, written out in float64.
+    """`uniform_scores` of the entry at `place` given the rest of its row, written out in float64.
 
-    Parameters
-    ----------
-    draws : (draw, m, rank) array
-        Of one factor matrix.
-    other : (n, rank) array
-    values : (m, n) array
-        NaN where missing.
-    weight : float
-        Noise precision times inverse temperature.
-    log_prior : callable
-        Of the entry, up to a constant.
-    place : (int, int)
-    high : float
+    `draws` (draw, m, rank) are of one factor matrix, `other` (n, rank) is the other one, `values`
+    (m, n) has NaN where missing, and `weight` is precision times inverse temperature.
     """
     row, k = place
     seen = ~np.isnan(values[row])
@@ -290,25 +243,11 @@ def pearson_p_value(tables):
 
 
 def rank_one_posterior(values, usage_prior, basis_prior, precision, nodes=16, tau_nodes=48):
-    """Posterior moments at rank 1 by quadrature, in NumPy and float64.
+    """Means and mean squares of entries and of the precision at rank 1, by quadrature in float64.
 
     Given the usage and the precision the columns are independent: each is an integral over one
-    basis entry, for every point of a grid of usages.
-
-    Parameters
-    ----------
-    values : (rows, columns) array
-        NaN where missing. The cost is `nodes` to the power rows.
-    usage_prior, basis_prior : callable
-        Log densities on [0, 1], smooth there.
-    precision : float or (float, float)
-        Fixed, or the shape and rate of its Gamma prior.
-
-    Returns
-    -------
-    dict
-        "reconstruction" (2, rows, columns): means of the entries and of their squares.
-        "precision" (2,), the same.
+    basis entry, for every point of a grid of usages, `nodes` to the power rows. The priors are log
+    densities that are smooth on [0, 1], and `precision` a number or shape and rate of its Gamma.
     """
     rows, columns = values.shape
     seen = ~np.isnan(values)
@@ -354,10 +293,7 @@ def rank_one_posterior(values, usage_prior, basis_prior, precision, nodes=16, ta
 
 
 def moment_scores(draws, moments):
-    """Z-scores of first and second moments of (chain, draw, ...) draws; the effective sizes.
-
-    The second is that of the square about the exact mean.
-    """
+    """Z-scores of the mean and of the square about the exact mean, and effective sizes."""
     from bmfjax.diagnostics import ess_bulk, mcse_mean
 
     mean, square = moments

@@ -197,21 +197,21 @@ def pushed(push, boundary, start=0.5, window=4, **block):
     return jax.jit(algorithm.step)(random.key(1), state, None)
 
 
-def test_share_of_clamped_coordinates_on_a_case_done_by_hand():
-    state, info = pushed([-1.0, 0.0, 1.0, 0.0], "clamp")
-    # .5 -> .2 -> 0 -> 0 -> 0: two of four coordinates are held in three of four steps.
+@pytest.mark.parametrize(
+    ("boundary", "end", "mean"),
+    [
+        # .5 -> .2 -> 0 -> 0 -> 0: two of four coordinates are held in three of four steps.
+        ("clamp", [0.0, 0.5, 1.0, 0.5], [0.05, 0.5, 0.95, 0.5]),
+        # .5 -> .2 -> |-.1| = .1 -> |-.2| = .2 -> |-.1| = .1
+        ("reflect", [0.1, 0.5, 0.9, 0.5], [0.15, 0.5, 0.85, 0.5]),
+    ],
+)
+def test_coordinates_at_their_bounds_on_a_case_done_by_hand(boundary, end, mean):
+    state, info = pushed([-1.0, 0.0, 1.0, 0.0], boundary)
+    np.testing.assert_allclose(state.position["x"], end, atol=1e-6)
+    np.testing.assert_allclose(state.average["x"], mean, atol=1e-6)
     assert float(info.clamped) == pytest.approx(6 / 16)
-    np.testing.assert_allclose(state.position["x"], [0.0, 0.5, 1.0, 0.5])
-    np.testing.assert_allclose(state.average["x"], [0.05, 0.5, 0.95, 0.5], atol=1e-6)
     np.testing.assert_allclose(info.gradient["x"], [-1.0, 0.0, 1.0, 0.0])
-
-
-def test_reflected_coordinates_on_a_case_done_by_hand():
-    state, info = pushed([-1.0, 0.0, 1.0, 0.0], "reflect")
-    # .5 -> .2 -> |-.1| = .1 -> |-.2| = .2 -> |-.1| = .1
-    np.testing.assert_allclose(state.position["x"], [0.1, 0.5, 0.9, 0.5], atol=1e-6)
-    np.testing.assert_allclose(state.average["x"], [0.15, 0.5, 0.85, 0.5], atol=1e-6)
-    assert float(info.clamped) == pytest.approx(6 / 16)
 
 
 def test_direction_is_told_which_coordinates_are_free():
