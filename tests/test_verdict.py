@@ -480,6 +480,25 @@ def test_factors_hold_that_other_searches_found_by_themselves(found, said):
     assert Verdict.of_stored({"scalars": earlier, "judged": more}) == judged
 
 
+def test_searches_that_ended_far_below_the_only_best_one_are_not_asked():
+    """All chains began at its end: each has what that one alone found."""
+    rank = np.random.default_rng(2).choice([3, 4], p=[0.2, 0.8], size=(4, 400))
+    start = {"found_by": 1, "shared_starts": True, "starts": 1}
+    trace = {"log_joint": QUICK, "rank": rank}
+    for own, holds in (((True, False, False, False), True), ((False,) * 4, False)):
+        counts = searched(4, 1, ranks=(4, 9, 9, 9))._replace(own=np.array(own))
+        assert counts.with_rank(rank) == 1
+        judged = of_chains(
+            GOOD, 4, 3, np.ones(2), trace, exact=True, searches=counts, **start
+        )  # fmt: skip
+        assert judged.factors.holding == (("1", "2") if holds else ("1",))
+        assert judged.figures.factors_searches == (4, 1) and judged.number.holds
+        assert judged.status == ("usable" if holds else "in part")
+        lost = searched(4, 0)._replace(own=np.array(own))
+        judged = of_chains(GOOD, 4, 3, np.ones(2), trace, exact=True, searches=lost, **start)
+        assert judged.factors.rarely_found == ("2",)
+
+
 def planted_draws(shares, *, boolean: bool, draws=40):
     """Return draws (chain, draw, lines, 3): a factor in all of them, one in some, and an empty one.
 

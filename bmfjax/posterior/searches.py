@@ -46,6 +46,21 @@ class SearchCounts(NamedTuple):
     ranks: np.ndarray
     own: np.ndarray
 
+    @property
+    def needed(self) -> int:
+        """How many of them a factor is in that holds: half of those that count, two at least.
+
+        Where all chains began at the end of one search, the others ended far below it. What they
+        lack says nothing against the mode that has most of the posterior, and this one counts.
+
+        Examples
+        --------
+        >>> own = np.array([[True, False, False, False], [True, True, False, False]])
+        >>> [SearchCounts(4, None, np.full(4, 3), one).needed for one in own]
+        [1, 2]
+        """
+        return 1 if self.own.sum() == 1 else needed(self.number)
+
     def with_rank(self, drawn) -> int:
         """Return how many ends have a number of factors that is among those `drawn`.
 

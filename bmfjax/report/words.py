@@ -51,9 +51,9 @@ HOLDS = Word(
     "Holds",
     "A factor holds, so that it can be used by its name, if at least two thirds of the chains have "
     "it: its tile in their means is at least 0.8 alike, and it is in at least half of the draws of "
-    "as many chains. Where searches are counted, half of them, two at least, found it as well. One "
-    "that comes and goes in each chain is in too few draws: it may or may not be there, and says "
-    "nothing against the others.",
+    "as many chains. Where searches are counted, half of them, two at least, found it as well, or "
+    "the only one that did not end far below the best. One that comes and goes in each chain is in "
+    "too few draws: it may or may not be there, and says nothing against the others.",
 )
 EMPTY = Word(
     "Empty",

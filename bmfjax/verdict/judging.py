@@ -18,7 +18,7 @@ from bmfjax.diagnostics.align import two_thirds
 from bmfjax.infer import round_trips
 from bmfjax.kernels.sgmcmc.step_size import ENOUGH
 from bmfjax.posterior.modes import SAME
-from bmfjax.posterior.searches import SearchCounts, needed
+from bmfjax.posterior.searches import SearchCounts
 from bmfjax.posterior.trust import FOUND, chains_with, rhat_of_shares
 from bmfjax.variational.settling import WINDOW
 from bmfjax.verdict.entries import Mixing
@@ -500,7 +500,7 @@ def found_factors(
     that fewer than two thirds of the chains have in half of their draws, if it comes and goes in
     each chain: the posterior leaves open whether it is there. If it does not, such a factor
     differs. Any other on which chains agree holds where half of the `searches`, two at least, found
-    it, too.
+    it, too; or the only one that counts (`SearchCounts.needed`).
 
     Examples
     --------
@@ -534,7 +534,7 @@ def found_factors(
     if searches is not None:
         found["searches"] = searches.number
     if searches is not None and searches.found is not None:
-        lonely = counted & (of_all | most) & (searches.found < needed(searches.number))
+        lonely = counted & (of_all | most) & (searches.found < searches.needed)
         found["factors_searches"] = tuple(int(n) for n in searches.found)
         found["factors_rarely_found_by"] = tuple(int(n) for n in searches.found[lonely])
         found["factors_rarely_found"] = _numbers(lonely)

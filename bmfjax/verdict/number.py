@@ -147,12 +147,19 @@ def shortest_range(probabilities: Mapping[int, float]) -> tuple[int, int, float]
 def searches_agree(figures: Figures) -> bool:
     """Whether half of the searches, two at least, ended with a number that the draws have.
 
+    Or one, where the others ended far below it, so that all chains began there.
+
     Examples
     --------
     >>> [searches_agree(Figures(searches=4, rank_searches=n)) for n in (None, 1, 2)]
     [True, False, True]
+    >>> searches_agree(Figures(searches=4, rank_searches=1, shared_starts=True, found_by=1))
+    True
     """
-    return figures.rank_searches is None or figures.rank_searches >= needed(figures.searches)
+    alone = figures.shared_starts and figures.found_by == 1
+    return figures.rank_searches is None or figures.rank_searches >= (
+        1 if alone else needed(figures.searches)
+    )
 
 
 def number_agrees(figures: Figures, bounds: Bounds = WIDE) -> bool:
