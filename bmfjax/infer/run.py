@@ -1,13 +1,14 @@
 """Run chains of any algorithm in constant memory: one compiled loop, fed in chunks.
 
 Chains run side by side by ``vmap``: on a CPU in pairs, as many at a time as there are cores, in
-threads of their own, since XLA runs small programs on one core; elsewhere all at once. The state is
-donated from chunk to chunk. Summaries are reduced inside the loop; only thinned draws and traces
-leave the device. The number of steps of a chunk is an argument of the compiled loop, so that one
-compilation serves all chunks. Every random number depends on the seed, the chain and the step
-alone, and on a CPU every pair runs the same program: the draws do not depend on the chunk size, on
-other chains, on the number of cores, or on a resume. (XLA may sum in another order for another
-number of chains side by side; a run of a single chain is compiled for one.)
+threads of their own, since XLA runs small programs on one core; elsewhere all at once. On a CPU the
+chains of some algorithms run one by one in such threads (`Algorithm.serial`). The state is donated
+from chunk to chunk. Summaries are reduced inside the loop; only thinned draws and traces leave the
+device. The number of steps of a chunk is an argument of the compiled loop, so that one compilation
+serves all chunks. Every random number depends on the seed, the chain and the step alone, and on a
+CPU every pair runs the same program: the draws do not depend on the chunk size, on other chains, on
+the number of cores, or on a resume. (XLA may sum in another order for another number of chains side
+by side; a run of a single chain is compiled for one.)
 
 On a mesh (:mod:`bmfjax.kernels.numerics.mesh`) all chains are one program. A device runs its own
 chains one after the other, each compiled for one, and shares them with the devices along the rows.
@@ -170,7 +171,8 @@ class ChainRun:
         self.num_chains, self.num_warmup, self.num_samples = len(numbers), num_warmup, num_samples
         self._mesh = mesh
         # The last chain runs twice where it has no partner.
-        pairs = mesh is None and num_chains > 1 and jax.default_backend() == "cpu"
+        side = 1 if num_chains == 1 or _are_serial(algorithm) else 2
+        pairs = mesh is None and side == 2 and jax.default_backend() == "cpu"
         self._padded = pairs and len(numbers) % 2 == 1
         numbers = np.append(numbers, numbers[-1:]) if self._padded else numbers
         self.num_steps = num_warmup + num_samples
@@ -197,7 +199,7 @@ class ChainRun:
         self._chunk, self._most_kept = chunk_size, most_kept
         self._reducers = dict(reducers or {})
         self._every = {"draws": dict(draws or {}), "trace": dict(trace or {})}
-        self._groups = groups = [slice(0, len(numbers))] if mesh else _groups(len(numbers))
+        self._groups = groups = [slice(0, len(numbers))] if mesh else _groups(len(numbers), side)
         #: Chains that a device runs in one program.
         self._side = chains_of_device(len(numbers[groups[0]]), mesh)
         # On a mesh they take turns.
@@ -742,7 +744,7 @@ class _Loop:
     def __init__(self, algorithm: Algorithm, reducers: Mapping[str, Reducer], kind, mesh):
         # What is jitted is traced once and its trace reused: of a step that of a whole group,
         # whose loops take long to batch.
-        self._each = jax.vmap if mesh is None else _in_turn
+        self._each = _in_turn if mesh is not None or _are_serial(algorithm) else jax.vmap
         self._begin, self._kind = jax.jit(algorithm.init), kind
         self._step = jax.jit(self._each(algorithm.step, in_axes=(0, 0, None)))
         self._observe = jax.vmap(algorithm.observe)
@@ -858,8 +860,13 @@ def _chosen(chains: Sequence[int] | None, num_chains: int) -> np.ndarray:
     return np.array(numbers)
 
 
-def _groups(num_chains: int) -> list[slice]:
-    """Part the chains that run into those that run side by side: pairs on a CPU."""
+def _are_serial(algorithm: Algorithm) -> bool:
+    """Whether chains are not run side by side in one program."""
+    return algorithm.serial and jax.default_backend() == "cpu"
+
+
+def _groups(num_chains: int, side: int) -> list[slice]:
+    """Part the chains that run into those that run side by side: so many on a CPU."""
     if jax.default_backend() != "cpu" or num_chains == 1:
         return [slice(0, num_chains)]
-    return [slice(first, first + 2) for first in range(0, num_chains, 2)]
+    return [slice(first, first + side) for first in range(0, num_chains, side)]

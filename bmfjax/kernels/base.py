@@ -21,6 +21,9 @@ class Algorithm(NamedTuple):
     observe : callable
         ``observe(state, info) -> dict`` of the named arrays that make up one
         draw and its statistics, for reducers and recorders.
+    serial : bool
+        Whether every chain has a program of its own on a CPU: where what a step makes fills the
+        cache, two chains side by side take longer than one after the other.
 
     Examples
     --------
@@ -38,6 +41,7 @@ class Algorithm(NamedTuple):
     init: Callable[..., Any]
     step: Callable[..., tuple[Any, Any]]
     observe: Callable[[Any, Any], dict]
+    serial: bool = False
 
 
 class State(NamedTuple):

@@ -144,4 +144,4 @@ def counting(
         used = used_factors(*factors, edge * noise_sd(found))
         return {**found, "rank": jnp.sum(used, dtype=jnp.int32)}
 
-    return Algorithm(algorithm.init, algorithm.step, observe)
+    return algorithm._replace(observe=observe)

@@ -235,7 +235,7 @@ def test_groups_in_threads_are_one_run(monkeypatch):
     """Two groups of two chains: what one group of four draws, in the same order."""
 
     def four(groups):
-        monkeypatch.setattr(driver, "_groups", lambda num_chains: groups)
+        monkeypatch.setattr(driver, "_groups", lambda num_chains, side: groups)
         return start(num_chains=4)
 
     whole, split = four([slice(0, 4)]), four([slice(0, 2), slice(2, 4)])
@@ -255,7 +255,7 @@ def test_groups_in_threads_are_one_run(monkeypatch):
 
 
 def test_chains_run_in_pairs_whatever_the_cores():
-    sizes = {n: [s.stop - s.start for s in driver._groups(n)] for n in (1, 2, 4, 40)}
+    sizes = {n: [s.stop - s.start for s in driver._groups(n, 2)] for n in (1, 2, 4, 40)}
     assert sizes == {1: [1], 2: [2], 4: [2, 2], 40: [2] * 20}
 
 
@@ -265,6 +265,19 @@ def test_a_chain_without_a_partner_runs_in_a_pair_too():
         run.finish()
     for of in (ChainRun.draws, ChainRun.trace, ChainRun.reduced, ChainRun.snapshot):
         jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[:3]), of(three), of(four))
+
+
+def test_chains_of_a_serial_algorithm_are_programs_of_one_chain(compilations):
+    alone, given = walk()._replace(serial=True), {"num_chains": 3}
+    run, beside = start(algorithm=alone, **given), start(**given)
+    assert [group.stop - group.start for group in run._groups] == [1, 1, 1]
+    assert len(run._carries[0].state) == 1 and not run._padded
+    compilations()
+    run.finish()
+    assert compilations() == 1
+    beside.finish()
+    for name, found in run.draws().items():
+        np.testing.assert_allclose(found, beside.draws()[name], rtol=1e-5, atol=1e-5)
 
 
 def test_an_interrupt_leaves_a_run_that_goes_on(monkeypatch):

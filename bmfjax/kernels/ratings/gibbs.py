@@ -171,7 +171,7 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
     def observe(state, info):
         return {**state.position, **info._asdict()}
 
-    return Algorithm(init, step, observe)
+    return Algorithm(init, step, observe, serial=True)
 
 
 # ---- starts -----------------------------------------------------------------------------
