@@ -219,7 +219,7 @@ def panel():
     style.axis_label(axes, "processor seconds of a matrix, median (log scale)")
     style.axis_label(axes, y="mean gain in log score over latent classes (nats)")
     style.tidy(axes, "both")
-    axes.legend(loc="lower right", fontsize=9)
+    axes.legend(loc="lower left", fontsize=9)
     named_points(axes, points, line=0.0)
     return figure
 
@@ -253,7 +253,8 @@ def named_points(axes, points: dict, line: float) -> None:
 #: Names of models of the panel, where readers would not know the short one.
 SHORT = {
     "logistic": "logistic, tuned", "nmf": "NMF, tuned", "bmfjax nmf": "nmf", "bmfjax pmf": "pmf",
-    "logistic, effects": "logistic, variational, effects",
+    "NumPyro Gibbs, Boolean product": "NumPyro, Boolean",
+    "NumPyro NUTS, logistic": "NumPyro, logistic",
 }  # fmt: skip
 
 
@@ -268,7 +269,8 @@ def panel_calibration():
                 sums = np.array([number, number * bins["stated"], bins["ones"]], float)
                 ours, before, times = found.get(model, (False, 0.0, 0))
                 found[model] = "verdict" in cell or ours, before + sums, times + 1
-    shown = {m: of for m, of in found.items() if m != "column means"}
+    # Bins of one or two matrices are few.
+    shown = {m: of for m, of in found.items() if m != "column means" and of[2] >= 3}
     names = sorted(shown, key=lambda m: (not shown[m][0], -shown[m][2]))
     wide = 5
     high = -(-len(names) // wide)
@@ -291,7 +293,7 @@ def panel_calibration():
         )
         size = 8 + 60 * np.sqrt(number / number.max())
         axes.scatter(stated, share, s=size, color=colour, marker=marker, zorder=3)
-        style.heading(axes, f"{SHORT.get(model, model)} ({times})")
+        axes.set_title(f"{SHORT.get(model, model)} ({times})", loc="left", fontsize=8.5)
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1)
         axes.set_xticks([0, 0.5, 1])

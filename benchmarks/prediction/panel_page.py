@@ -8,6 +8,7 @@ import itertools
 import json
 import statistics
 import textwrap
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -128,7 +129,9 @@ def absent(sets: dict) -> Iterable[str]:
             cell = sets.get(name, {}).get(model, {})
             if "log_score" in cell:
                 continue
-            why = cell.get("not_run") or ("ended without a result" if cell else "not reached")
+            why = cell.get("not_run") or (
+                "ended without a result" if cell else "not reached, for want of processor time"
+            )
             reasons.setdefault(why, {}).setdefault(label(model), []).append(NAMES.get(name, name))
     for why, of in reasons.items():
         alike: dict[str, list[str]] = {}
@@ -467,7 +470,8 @@ def page_of(sets: dict) -> str:
         "## Are the probabilities true?",
         "![Stated and observed probabilities of hidden entries, a panel for each model whose bins "
         "are in the record](pictures/panel-calibration.svg)",
-        "*Entries of the matrices whose bins are in the record; their number is in brackets. "
+        "*Models with at least three matrices whose bins are in the record; their number is in "
+        "brackets. "
         "Column means are left out. On the dashed line as many are ones as was stated; the size of "
         "a point says how many entries it has, and bars are two standard errors.*",
         COUNTED,
@@ -475,7 +479,7 @@ def page_of(sets: dict) -> str:
         f"Of {held} fits whose verdict says that predictions hold, {said[True, False]} are "
         "further from the shares of ones than chance allows; of "
         f"{refused} of which it does not say so, {said[False, False]} are; of {alone} that were "
-        f"not compared, {said[None, False]} are.",
+        f"not compared, {said[None, False]} are.{_wrong(sets)}",
     ]
     if scored(sets.get(PLANTED, {})):
         blocks += [
@@ -495,6 +499,18 @@ def page_of(sets: dict) -> str:
             ratings_table(sets),
         ]
     return "\n\n".join(map(wrapped, blocks)) + "\n"
+
+
+def _wrong(sets: dict) -> str:
+    """Say of which models the fits are whose predictions hold by their word, and not by ours."""
+    found = Counter(
+        label(model)
+        for name in SETS
+        for model, cell in finished(sets.get(name, {})).items()
+        if is_fit(cell) and said_to_hold(cell) and not is_calibrated(cell)
+    )
+    told = "; ".join(f"{model} ({n})" for model, n in found.most_common())
+    return f" Those that are said to hold, and are not calibrated, are of: {told}." * bool(found)
 
 
 def wrapped(block: str) -> str:
