@@ -159,7 +159,7 @@ def flips(options) -> dict:
 def layered(shape, ranks, warmup: int, samples: int):
     """``run(key, data, rows, columns)``: probabilities that cells are ones, by one chain."""
     density = DeepDensity(shape, ranks)
-    start = greedy_start(density, 50, num_joining=200 if len(ranks) > 1 else 0)
+    start = greedy_start(density, 50, num_joining=200 if len(ranks) > 1 else 0, lowest=0.05)
     algorithm = deep_ormachine(density, initial=start)
 
     def run(key, data, rows, columns):

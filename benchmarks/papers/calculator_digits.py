@@ -119,8 +119,8 @@ def most_probable(density: DeepDensity, num_sweeps: int):
 def start_of(density, num_sweeps):
     """Layers alone, then joined; one layer is annealed for as long as layers are joined."""
     if len(density.ranks) == 1:
-        return greedy_start(density, 5 * num_sweeps)
-    return greedy_start(density, num_sweeps, num_joining=4 * num_sweeps)
+        return greedy_start(density, 5 * num_sweeps, lowest=0.05)
+    return greedy_start(density, num_sweeps, num_joining=4 * num_sweeps, lowest=0.05)
 
 
 def best_of_chains(run, key, data, chains: int):

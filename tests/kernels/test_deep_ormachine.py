@@ -203,19 +203,10 @@ def test_the_greedy_start_finds_a_hierarchy():
     groups = np.array([[1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 1, 1]])
     values = np.repeat(groups, 20, axis=0) @ parts > 0
     density, data = DeepDensity(values.shape, (4, 3)), deep_data(BinaryMatrix(values))
-    start = greedy_start(density, 60, num_joining=30)
-
-    def one(key, data):
-        position = start(key, data)
-        wrong = reconstruction(density, position) != values
-        return log_joint(density, position, data), wrong.sum(), fed_forward(density, position, 2)
-
-    joints, wrong, pictures = fast_jit(jax.vmap(one, (0, None)))(
-        random.split(random.key(3), 16), data
-    )
-    best = jnp.argmax(joints)
-    assert wrong[best] == 0
-    used = np.asarray(pictures[best]).T
+    start = greedy_start(density, 60, num_joining=30, num_starts=16)
+    position = fast_jit(start)(random.key(3), data)
+    assert (reconstruction(density, position) == values).all()
+    used = np.asarray(fed_forward(density, position, 2)).T
     # Layer 2 explains each row by one of its pictures, or by several: no picture goes beyond them.
     assert all(any((p <= v).all() for v in values) for p in used if p.any())
 

@@ -35,6 +35,9 @@ from bmfjax.models.one_hot import resolve_cluster_prior
 from bmfjax.models.ormachine_effects import ormachine_effects as effects_model
 
 UPDATES = ("metropolis", "gibbs", "joint")
+#: Sweeps in which layers are joined, for each in which one is found alone. Joining too fast ends in
+#: wrong modes.
+JOINING = 16
 
 
 class VariantKernel(AlgorithmKernel):
@@ -199,7 +202,7 @@ class DeepOrMachineGibbs(VariantKernel):
     update : {"metropolis", "gibbs", "joint"}
         How bits are drawn, as for `OrMachineGibbs`.
     num_start : int
-        Annealed sweeps of each layer alone before the first draw; then four times as many of all
+        Annealed sweeps of each layer alone before the first draw; then 16 times as many of all
         layers, which join slowly (`bmfjax.kernels.variants.deep.greedy_start`). 0: a chain starts
         at a draw from the prior.
     num_anneal, lowest, inverse_temperatures, num_adapt : optional
@@ -252,7 +255,7 @@ class DeepOrMachineGibbs(VariantKernel):
         density, data = deep_density(*matrix_of(arguments), **arguments)
         initial = None
         if self._num_start:
-            joining = 4 * self._num_start
+            joining = JOINING * self._num_start
             initial = deep.greedy_start(
                 density, self._num_start, num_joining=joining, update=self._update
             )

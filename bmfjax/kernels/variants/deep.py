@@ -464,7 +464,8 @@ def greedy_start(
     num_sweeps: int,
     *,
     num_joining: int = 0,
-    lowest: float = 0.05,
+    num_starts: int = 1,
+    lowest: float = 0.4,
     update: LineUpdate = metropolis,
 ) -> Callable:
     r"""Build ``initial(key, data) -> position``: layer by layer, then all layers together.
@@ -475,15 +476,16 @@ def greedy_start(
     it has. The first layer has then settled by chance what the data leave open, and the layers
     above have taken it for structure. So join them slowly: `num_joining` sweeps of all layers, the
     data at full power and all that the layers above say raised to :math:`\beta_t`, from `lowest` to
-    one.
+    one. Of `num_starts` such positions the most probable one is returned.
     """
     whole("num_sweeps", num_sweeps)
+    whole("num_starts", num_starts)
     whole("num_joining", num_joining, 0)
     if not 0 < lowest <= 1:
         raise InputError(f"lowest is {lowest}; give a power above 0 and at most 1")
     top = len(density.ranks)
 
-    def initial(key, data):
+    def one_start(key, data):
         position = draw_prior(key, density, data)
         for number in range(1, top + 1):
             one = layer(number, density, position, data)
@@ -504,7 +506,16 @@ def greedy_start(
 
         return lax.fori_loop(0, num_joining, join, position)
 
-    return initial
+    def initial(key, data):
+        def start(key):
+            position = one_start(key, data)
+            return position, log_joint(density, position, data)
+
+        found, joint = lax.map(start, random.split(key, num_starts))
+        best = jnp.argmax(joint)
+        return jax.tree.map(lambda a: a[best], found)
+
+    return one_start if num_starts == 1 else initial
 
 
 def _anneal(key, one: Layer, num_sweeps, lowest, update):
