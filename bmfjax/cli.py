@@ -257,12 +257,12 @@ def _add_fit(commands, models) -> None:
     from bmfjax.specs import MODELS, run
 
     ratings = {name: m.default_rank for name, m in MODELS.items() if m.default_rank}
-    others = "; ".join(f"{name}: {number} at most" for name, number in ratings.items())
+    others = ", ".join(f"{number} of {name}" for name, number in ratings.items())
     fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     fit.add_argument(
         "--rank", type=_number_or_auto, metavar="N",
         help="number of factors; auto: found, with the probability of every number (default: "
-        f"{RANK}; {others})",
+        f"{RANK}, {others}; at most the smaller side of the matrix)",
     )  # fmt: skip
     fit.add_argument(
         "--max-rank", type=int, metavar="N",

@@ -82,9 +82,11 @@ def test_ratings_need_neither_a_model_nor_a_number_of_factors(tmp_path, capsys):
     assert cli.main(["fit", str(stars)]) == 2
     assert re.search(said, capsys.readouterr().err)
     assert ask(str(stars), model="pmf").rank == 2
+    with pytest.raises(TypeError, match="values is a dict, not a matrix; give an array"):
+        ask({"a": [0, 1]}, 2)
     wide = tmp_path / "wide.csv"
     wide.write_text("user,Heat,Fargo,Alien\nann,5,1,3\nbob,4,2,4\n")
-    with pytest.raises(InputError, match=r"1 \(1\), 2 .*or fit the file as ratings .*model='pmf'"):
+    with pytest.raises(InputError, match=r"1 \(1\), 2 .*or fit them as ratings .*model='pmf'"):
         ask(wide)
     ratings = tmp_path / "stars.csv"
     ratings.write_text("ann,Heat,5\nann,Alien,4\nbob,Heat,2\n")

@@ -258,6 +258,8 @@ def test_what_a_run_without_draws_says_comes_with_a_warning(tmp_path, capsys):
     ):
         cut = dataclasses.replace(fit, verdict=judged)
         cut._repr_html_()  # which has the verdict
+        with pytest.raises(InputError):  # and no warning
+            cut.predict(kind="median")
         with pytest.warns(UserWarning, match="draws repeat where chains began; means") as told:
             ask(cut)
             ask(cut)

@@ -33,7 +33,9 @@ def as_table(values):
     """
     (values, row_names, column_names), repeats = unwrapped(as_frame(values)), None
     if values is None or isinstance(values, str | bytes | dict):
-        hint = "; bmfjax.load reads a file" if isinstance(values, str) else ""
+        hint = "; bmfjax.load reads a file"
+        if not isinstance(values, str):
+            hint = "; give an array, a scipy.sparse matrix or a pandas.DataFrame"
         raise TypeError(f"values is a {type(values).__name__}, not a matrix{hint}")
     if isinstance(values, pd.DataFrame):
         row_names, column_names = names_of_index(values.index), names_of_index(values.columns)

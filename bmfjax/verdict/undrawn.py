@@ -23,12 +23,16 @@ def warn_undrawn(fit, stacklevel: int = 2) -> None:
 
 
 def of_draws(method: Callable) -> Callable:
-    """Warn before a method of a fit returns what only draws from the posterior can tell."""
+    """Warn before a method of a fit returns what only draws from the posterior can tell.
+
+    What the method refuses it refuses without.
+    """
 
     @functools.wraps(method)
     def told(self, *args, **kwargs):
+        found = method(self, *args, **kwargs)
         warn_undrawn(self)
-        return method(self, *args, **kwargs)
+        return found
 
     return told
 

@@ -492,9 +492,9 @@ def bits_of_pairs(sides, values, asked: Asked, layout) -> Found:
             ask = "say which are ones and zeros by one=, zero= (--one, --zero)"
             if all(number(text) is not None for text in counts):
                 ask = (
-                    "if they are ratings, fit the file by model='pmf' (--model pmf), or read it by "
-                    f"bmfjax.load_ratings; else {ask}, or make ones of numbers above T by "
-                    "binarize=T (--binarize T)"
+                    "if they are ratings, fit them by model='pmf' (--model pmf), or read them by "
+                    "load_ratings or, of a data frame, Ratings.from_frame; else "
+                    f"{ask}, or make ones of numbers above T by binarize=T (--binarize T)"
                 )
             raise InputError(
                 f"its lines are row, column and value, and the values are {listed(counts)}: {ask}"

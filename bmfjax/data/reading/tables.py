@@ -769,7 +769,7 @@ def _ask_of_codes(counts, wrong) -> str:
     elif None not in numbers and not few:
         ask += ", or binarize= (--binarize T) to make ones of numbers above T"
     if None not in numbers and len(counts) > 3:
-        ask += ", or fit the file as ratings or other numbers by model='pmf' (--model pmf)"
+        ask += ", or fit them as ratings or other numbers by model='pmf' (--model pmf)"
     return ask
 
 
