@@ -65,3 +65,10 @@ def test_a_mean_of_two_modes_is_found_again_and_no_chain_has_it():
         fit["judged"]["scalars"] |= {"rank": 6, "rank_bounded": bounded}
         parts = {name for name, *_ in verdict_trial.parts_of(fit | {"number": True})}
         assert ("number" in parts) is not bounded
+
+
+def test_a_number_is_held_to_the_range_that_is_said_of_it():
+    rng = np.random.default_rng(0)
+    wide, narrow = (rng.choice(numbers, (4, 100)) for numbers in ([3, 4, 5], [4, 4]))
+    assert verdict_trial.inside(wide, narrow) == 1.0
+    assert verdict_trial.inside(narrow, wide) == np.mean(wide == 4) < verdict_trial.LEAST_INSIDE

@@ -165,6 +165,12 @@ def in_chains(fit, other) -> list[float]:
     return (alike >= SAME).mean(1).tolist()
 
 
+def inside(drawn, other) -> float:
+    """Return the share of draws of another fit in the range of numbers that is said of `drawn`."""
+    low, high = of_rank(drawn)["rank_between"]
+    return float(np.mean((other >= low) & (other <= high)))
+
+
 def told(fit, other, cells) -> dict:
     """Return the figures of a fit, and what is true of its parts as far as hidden entries tell."""
     one, two = chances(fit, cells), chances(other, cells)
@@ -173,9 +179,8 @@ def told(fit, other, cells) -> dict:
     apart = max(0.0, float(np.quantile(abs(one - two), 0.99)) - 1.5 * float(error))
     number = {}
     if not fit.verdict.number.given:
-        (low, high), drawn = of_rank(fit._rank_draws)["rank_between"], other._rank_draws
-        inside = float(np.mean((drawn >= low) & (drawn <= high)))
-        number = {"number": inside >= LEAST_INSIDE, "number_inside": round(inside, 3)}
+        share = inside(fit._rank_draws, other._rank_draws)
+        number = {"number": share >= LEAST_INSIDE, "number_inside": round(share, 3)}
     names = [n.removeprefix("factor ") for n in fit.factor_names]
     stacked = chances(fit.stacked(), cells)
     means = [np.asarray(f.mean(1)) for f in (fit.usage_draws, fit.basis_draws)]
