@@ -448,8 +448,9 @@ RUKAT = (
             _right("probit_movielens_1m", "probit, rank 10", ("20", "95")), "higher",
         ),
         Row(
-            "the same at 1 %; ours is `probit` by `bmfjax.fit`, 60 processor seconds", (63.8,),
-            _right("movielens_fits_1m", "probit, rank 10", ("1",)), "higher",
+            "the same at 1 and 20 %; ours is `probit` by `bmfjax.fit`, 60 processor seconds",
+            (63.8, 70.0),
+            _right("movielens_fits_1m", "probit, rank 10", ("1", "20")), "higher",
         ),
     ),
     part(
