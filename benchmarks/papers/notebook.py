@@ -1,9 +1,9 @@
-"""How near to the truth is the product of the notebook's small matrix?
+"""How near to the truth is the product of a small matrix?
 
-It has two rows and three columns, in "Monte Carlo Markov Chain, Bayes and Matrix Factorisation", a
-notebook after Salakhutdinov and Mnih (2008). Its program draws each row of both factor matrices
-from its normal conditional, with a noise precision of 1,000 and a flat prior, for 50 sweeps, and
-prints the product of the mean factors.
+The matrix has two rows and three columns, in "Monte Carlo Markov Chain, Bayes and Matrix
+Factorisation", a notebook after Salakhutdinov and Mnih (2008). Its program draws each row of both
+factor matrices from its normal conditional, with a noise precision of 1,000 and a flat prior, for
+50 sweeps, and prints the product of the mean factors.
 
 Here are its program, repeated, and `bmfjax.PMFGibbs` at the same rank and precision, with as many
 sweeps, from the same number of seeds. Of each are kept the product of the mean factors, as there,
