@@ -354,6 +354,11 @@ def is_page(path: Path) -> bool:
 def check_page(path: str | os.PathLike, overwrite: bool) -> Path:
     """Refuse a path where a page may not be written; return it as a `Path`."""
     path = Path(path)
+    if path.suffix.lower() not in ("", ".html", ".htm"):
+        raise InputError(
+            f"{path} ends in {path.suffix}, and the page is HTML; give a name that ends in .html "
+            "(a browser prints it to PDF)"
+        )
     if path.parent.is_dir():
         refuse_in_use(path.parent)
     return check_new_file(path, overwrite, is_page, "page of bmfjax")

@@ -16,6 +16,7 @@ from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.scores import observed_sample, scored
 from bmfjax.report import checks
 from bmfjax.verdict import Figures, Verdict
+from bmfjax.verdict.undrawn import said_elsewhere
 from tests.test_cells import data_of, fit_of
 
 ROWS, COLUMNS, RANK, DRAWS = 60, 30, 3, 60
@@ -347,3 +348,13 @@ def test_modes_do_not_advise_another_model():
     fit = dataclasses.replace(fit, verdict=dataclasses.replace(fit.verdict, remedies=both))
     assert fit.verdict.predictions.remedy == "fit another"
     assert fit.modes.remedy == "try more" and "another" not in fit.modes.sentence
+
+
+def test_modes_of_a_run_that_drew_nothing_come_with_a_warning():
+    """Also where the page had them before, which says so in the verdict."""
+    cut = fit_in(np.zeros((4, DRAWS), int), num_warmup=0, planned_warmup=300)
+    with said_elsewhere(cut):
+        assert len(cut.modes) == 1
+    with pytest.warns(UserWarning, match="draws repeat where chains began"):
+        assert len(cut.modes) == 1
+    assert len(cut.modes) == 1

@@ -243,7 +243,8 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
 
     @property
     def _doubts(self) -> str:
-        return self.doubts
+        # Of starts the verdict says enough.
+        return "" if self.verdict.is_of_starts else self.doubts
 
     def _table(self):
         usage, basis = self.usage_binary, self.basis_binary

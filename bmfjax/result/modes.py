@@ -15,6 +15,7 @@ from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior.modes import SAME, Modes, modes_of
 from bmfjax.posterior.packed import chosen_draws
 from bmfjax.verdict import Figures
+from bmfjax.verdict.undrawn import warn_undrawn
 
 #: Traces that say nothing where steps are left out.
 OF_REPLICAS = (*OBSERVED, "population_accepted")
@@ -23,7 +24,7 @@ OF_REPLICAS = (*OBSERVED, "population_accepted")
 class ModesMixin:
     """The solutions of draws, where the data determine the factors and not their product alone."""
 
-    @functools.cached_property
+    @property
     def modes(self) -> Modes:
         """Which solutions the draws are in, and their weights; computed once.
 
@@ -59,6 +60,12 @@ class ModesMixin:
         >>> bool(abs(fit.modes.weights.sum() - 1) < 1e-12)
         True
         """
+        warn_undrawn(self)
+        return self._modes
+
+    @functools.cached_property
+    def _modes(self) -> Modes:
+        """What `modes` returns; computed once."""
         return modes_of(self, verdict.RHAT_USABLE, self._remedy_of_chains)
 
     @property

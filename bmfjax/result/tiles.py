@@ -174,7 +174,8 @@ class TilesMixin(RoundedMixin):
 
     @property
     def _doubts(self) -> str:
-        return self.doubts
+        # Of starts the verdict says enough.
+        return "" if self.verdict.is_of_starts else self.doubts
 
     @property
     def _present(self) -> np.ndarray:

@@ -216,6 +216,12 @@ def test_facts_are_those_of_the_fit(fit):
     assert told["Entries unlike the data"].startswith(f"{fit.figures.errors} ")
 
 
+def test_a_page_that_ends_in_another_name_is_refused(fit, tmp_path):
+    with pytest.raises(bmfjax.InputError, match=r"ends in \.pdf, and the page is HTML"):
+        fit.report(tmp_path / "page.pdf")
+    assert not list(tmp_path.iterdir())
+
+
 def test_places_that_cannot_be_written(fit, tmp_path):
     with pytest.raises(bmfjax.InputError, match="is a directory"):
         write_report(fit, tmp_path, overwrite=True)
