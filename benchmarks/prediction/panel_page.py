@@ -494,8 +494,8 @@ def page_of(sets: dict) -> str:
             "## Ratings",
             "MovieLens 100K has the first of its publisher's five folds hidden, the others a "
             "tenth. Errors and widths of 90 % intervals are in the unit of the publisher: stars, "
-            "and points from -10 to 10 of jokes. Fits with † or ‡ had 20 to 90 processor seconds "
-            "and say that they are not done; [the page on ratings](ratings.md) has some that are.",
+            "and points from -10 to 10 of jokes. Fits with † or ‡ say that they were not "
+            "done when their time was up; [the page on ratings](ratings.md) has some that are.",
             ratings_table(sets),
         ]
     return "\n\n".join(map(wrapped, blocks)) + "\n"
