@@ -243,7 +243,7 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
 
     @property
     def _doubts(self) -> str:
-        # Of starts the verdict says enough.
+        # The verdict says enough about starts.
         return "" if self.verdict.is_of_starts else self.doubts
 
     def _table(self):

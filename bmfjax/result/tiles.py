@@ -174,7 +174,7 @@ class TilesMixin(RoundedMixin):
 
     @property
     def _doubts(self) -> str:
-        # Of starts the verdict says enough.
+        # The verdict says enough about starts.
         return "" if self.verdict.is_of_starts else self.doubts
 
     @property
