@@ -468,12 +468,11 @@ def _cores_to_share(options, data) -> int | None:
     from bmfjax.families import FAMILIES
     from bmfjax.kernels.numerics.mesh import num_cores
 
-    number = min(num_cores(), MOST_SHARING)
-    # Without a mesh two chains run on a core.
-    few = -(-options.chains // 2) < number
+    family, number = FAMILIES[options.model], min(num_cores(), MOST_SHARING)
+    few = -(-options.chains // family.chains_a_core) < number
     # Options and unknown ranks may bring moves, of which every device would make all.
     plain = options.mesh == "auto" and not options.option and options.rank != "auto"
-    pays = FAMILIES[options.model].pays_on_mesh(data, options.sampler)
+    pays = family.pays_on_mesh(data, options.sampler)
     return number if few and plain and pays else None
 
 
@@ -1105,6 +1104,9 @@ def _read(options, mesh=None):
     _say(f"{options.data}: {data.reading}")
     if not is_named:
         _choose_model(options, data)
+    least = min(data.shape)
+    if getattr(options, "rank_is_default", False) and least < RANK:
+        _say(f"rank {least} is the smaller side of the matrix; the default, {RANK}, is larger")
     return data
 
 

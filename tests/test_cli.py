@@ -25,8 +25,10 @@ import pytest
 import bmfjax
 from bmfjax import families, progress
 from bmfjax.cli import _choose_model, _cores_to_share, _end, _tell, build_parser, main
+from bmfjax.families import FAMILIES
 from bmfjax.infer import ChainRun
 from bmfjax.kernels.numerics import mesh
+from bmfjax.kernels.ratings.gibbs import PMFDensity, pmf_gibbs
 from bmfjax.posterior.held_out import HeldOut
 from bmfjax.report import page
 from bmfjax.store import FILES, LOCK
@@ -70,14 +72,26 @@ def test_fit_writes_everything_and_no_checkpoint_stays(fitted):
         ("--chains 1 --option moves=birth", 2, None),
         ("--chains 1 --sampler smc", 2, None),
         ("--chains 1 --model relaxed", 2, None),
+        ("--chains 1 --model pmf", 2, 2),
+        ("--chains 2 --model pmf", 2, None),  # each has a core
+        ("--chains 3 --model pmf", 4, 4),
+        ("--chains 4 --model ordered-probit", 4, None),
     ],
 )
 def test_cores_that_chains_leave_share_the_rows_of_large_data(given, cores, shared, monkeypatch):
     monkeypatch.setattr(mesh, "num_cores", lambda: cores)
     options = build_parser().parse_args(["fit", "--model", "ormachine", *given.split()])
     large = bmfjax.BinaryMatrix.from_packed(np.zeros((2**20 + 1, 1), np.uint32), 16)
+    if FAMILIES[options.model].kind(options.model) is bmfjax.Ratings:
+        cells = np.divmod(np.arange(2**18 + 1), 2**10)
+        large = bmfjax.Ratings(*cells, np.tile([1, 2], 2**17 + 1)[:-1], shape=(2**10, 2**10))
     assert _cores_to_share(options, large) == shared
     assert _cores_to_share(options, bmfjax.load("davis")) is None
+
+
+def test_chains_of_ratings_have_a_core_each():
+    assert pmf_gibbs(PMFDensity(2)).serial
+    assert (FAMILIES["pmf"].chains_a_core, FAMILIES["ormachine"].chains_a_core) == (1, 2)
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="there is another device")

@@ -97,6 +97,12 @@ def test_ratings_need_neither_a_model_nor_a_number_of_factors(tmp_path, capsys):
         found = cli._asked(options, data)
         # Of four for zeros and ones: no more than the matrix can have.
         assert found.rank_is_default and found.rank == (given or 2)
+    narrow = tmp_path / "narrow.csv"
+    narrow.write_text("1,0,1\n0,1,1\n1,1,0\n0,0,1\n1,0,0\n")
+    options = cli.build_parser().parse_args(["fit", str(narrow)])
+    capsys.readouterr()
+    assert cli._asked(options, cli._read(options)).rank == 3
+    assert "rank 3 is the smaller side of the matrix; the default, 4," in capsys.readouterr().out
     options = cli.build_parser().parse_args(["fit", "zoo", "--rank", "4"])
     assert not cli._asked(options, cli._read(options)).rank_is_default
     # Room for all factors that are known, where nobody says how many there are.

@@ -295,6 +295,16 @@ def test_ratings_have_no_probability_of_a_one():
         fitted().given_new(problem()[0], sweeps=3)
 
 
+def test_new_lines_of_a_fit_without_draws_need_its_time():
+    fit = fitted()
+    begun = verdict.with_short_warmup(fit.verdict.changed(num_warmup=0), 300, 0)
+    fit = fit._judged(begun)
+    with pytest.warns(UserWarning, match="draws repeat where chains began.* fit again with more"):
+        found = fit.given_new(problem()[0])
+    assert found.verdict.remedy == begun.remedy and "num_samples" not in str(found.verdict)
+    assert found.verdict.status == begun.status and "repeat where" in str(found.verdict)
+
+
 @pytest.mark.long
 def test_new_lines_keep_the_scale_and_the_stars_of_the_fit():
     fit = fitted("ordered-probit")

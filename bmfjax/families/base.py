@@ -609,6 +609,10 @@ class Family:
     #: known to pay.
     shared_entries: ClassVar[float] = math.inf
 
+    #: Chains that a core of a CPU runs side by side without a mesh: one where algorithms are serial
+    #: (`bmfjax.kernels.base.Algorithm`).
+    chains_a_core: ClassVar[int] = 2
+
     #: Whether some factors may be known (`check_anchors`).
     takes_anchors: ClassVar[bool] = False
 

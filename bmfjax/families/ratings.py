@@ -618,6 +618,7 @@ class Factorisation(Family):
 
     finds_rank = on_mesh = ("gibbs",)
     shared_entries = 2**18
+    chains_a_core = 1
     takes_anchors = takes_attributes = True
 
     def check_anchors(self, anchors, model):
@@ -1170,6 +1171,12 @@ def _verdict_of_new(fit, found, side, mixing) -> verdict.Verdict:
     )  # fmt: skip
     # The lines of the other side were learned in the fit, whatever the new ones have of them.
     learned = {other: getattr(fit.figures, other)}
-    return judged.changed(
+    judged = judged.changed(
         **(fit.figures.known() | data_figures(found) | learned | judged.figures.known())
     )
+    if not fit.verdict.undrawn:
+        return judged
+    # Draws given what is none of the posterior are none either, and the fit needs the time.
+    judged = judged.changed(converged=False)
+    remedies = {"chains": fit.verdict.remedies.get("chains", "")}
+    return dataclasses.replace(judged, notes=(fit.verdict.undrawn,), remedies=remedies)

@@ -1,9 +1,14 @@
 r"""A standard normal variable in an interval: its probability, its hazards, and draws of it.
 
 For many intervals at once, at little cost: one rational function stands for the tails, and another
-for quantiles. Nothing underflows, however far an interval is from zero, and intervals narrower than
-rounding keep their width. With the interval mirrored so that :math:`b \ge |a|`, the tail
-probability :math:`Q`, the density :math:`\varphi` and Mills' ratio :math:`M = Q/\varphi`,
+for quantiles. No probability underflows, however far an interval is from zero, and intervals
+narrower than rounding keep their width. Quantiles are fitted up to 45 standard deviations: a draw
+further out lies in its interval, and is off by up to half of the scale on which the density changes
+there. Gradients are not for automatic differentiation, which gives NaN where an end is far or
+infinite: the hazards are the derivatives. One end at least is finite.
+
+With the interval mirrored so that :math:`b \ge |a|`, the tail probability :math:`Q`, the density
+:math:`\varphi` and Mills' ratio :math:`M = Q/\varphi`,
 
 .. math::
 

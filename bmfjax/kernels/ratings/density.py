@@ -54,13 +54,13 @@ def latent(key, link: str, value, fit, cutpoints=None):
     if link == "identity":
         return value
     u = random.uniform(key, fit.shape, fit.dtype)
-    least = jnp.finfo(fit.dtype).tiny
     if link == "probit":
         own = value * fit
         # Above zero, which rounding could reach.
+        least = jnp.finfo(fit.dtype).tiny
         return value * jnp.maximum(own + between(u, -own, jnp.inf), least)
     low, high = bounds(value, cutpoints)
-    return jnp.clip(fit + between(u, low - fit, high - fit), low + least, high)
+    return jnp.clip(fit + between(u, low - fit, high - fit), low, high)
 
 
 def bounds(value, cutpoints):
