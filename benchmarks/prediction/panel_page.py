@@ -480,6 +480,12 @@ def page_of(sets: dict) -> str:
         "further from the shares of ones than chance allows; of "
         f"{refused} of which it does not say so, {said[False, False]} are; of {alone} that were "
         f"not compared, {said[None, False]} are.{_wrong(sets)}",
+        f"In shares these are {said[True, False] / max(held, 1):.0%} and "
+        f"{said[False, False] / max(refused, 1):.0%}".replace("%", " %")
+        + ": whether predictions hold does not tell whether they are calibrated as well as chance "
+        "allows. The verdict asks of predictions that chains agree, and lets pass an error of "
+        "calibration that is at most 0.025 beyond that of chance ([the report](report.md)). "
+        "`fit.check()` says how large it is.",
     ]
     if scored(sets.get(PLANTED, {})):
         blocks += [
