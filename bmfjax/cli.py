@@ -1211,7 +1211,7 @@ def _tell(result, output) -> None:
         _say(str(result.check()).removesuffix(advice))
     if result.held_out is not None:
         _say(str(result.held_out))
-    if found:
+    if found and not result.verdict.is_of_starts:
         from bmfjax.report.number import number_sentence
 
         what = "The posterior has" if result.figures.converged else "These draws have"

@@ -43,6 +43,8 @@ def rank_line(fit) -> str:
     """Say at the top of the page how many factors there are, and how many it shows."""
     if fit.rank_probabilities is None:
         return f"Rank: {fit.rank}"
+    if fit.verdict.is_of_starts:
+        return f"Number of factors: not known, there are no draws. The page shows {fit.rank}"
     return (
         f"Number of factors: {verdict.in_range(fit.figures)}. The page shows the {fit.rank} "
         f"{fit._shown_factors}"
@@ -51,7 +53,7 @@ def rank_line(fit) -> str:
 
 def number_of_factors(fit) -> Iterator[Fact]:
     """Say the most probable number of factors."""
-    if fit.rank_probabilities is None:
+    if fit.rank_probabilities is None or fit.verdict.is_of_starts:
         return
     figures = fit.figures
     mixed = "it is the same in every draw"
@@ -68,7 +70,7 @@ def number_of_factors(fit) -> Iterator[Fact]:
 
 def number_section(fit) -> Section | None:
     """Show the probability of every number of factors, in every chain."""
-    if fit.rank_probabilities is None:
+    if fit.rank_probabilities is None or fit.verdict.is_of_starts:
         return None
     return section(
         "How many factors are there?",

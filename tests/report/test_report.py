@@ -16,7 +16,7 @@ import bmfjax
 from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.families import FAMILIES
 from bmfjax.posterior.features import features_of
-from bmfjax.report import factors, features, overview, page, plots, style, write_report
+from bmfjax.report import factors, features, number, overview, page, plots, style, write_report
 from bmfjax.report.factors import Bar, Card
 from bmfjax.report.section import template
 from bmfjax.report.style import label_colours, plain, png
@@ -267,6 +267,19 @@ def test_the_verdict_is_green_only_for_exact_draws_of_which_all_parts_hold(fit, 
 def test_a_stopped_run_says_so(fit, undrawn_figures):
     stopped = dataclasses.replace(fit, verdict=fit.verdict.changed(complete=False, num_draws=17))
     assert "after 17 of 40 draws" in page.render(stopped)
+
+
+def test_starts_have_no_probability_of_a_number_of_factors(fit, monkeypatch):
+    for name, value in (("rank_probabilities", {0: 1.0}), ("_most_factors", 5)):
+        monkeypatch.setattr(type(fit), name, value)
+    known = {"rank": 0, "rank_probability": 1.0, "rhat_rank": np.nan}
+    starts = fit.verdict.changed(num_warmup=0, planned_warmup=300, **known)
+    found = dataclasses.replace(fit, verdict=starts)
+    assert number.rank_line(found).startswith("Number of factors: not known, there are no draws")
+    assert not list(number.number_of_factors(found)) and number.number_section(found) is None
+    drew = dataclasses.replace(found, verdict=starts.changed(planned_warmup=None))
+    assert "0 with probability 1.00" in number.rank_line(drew)
+    assert list(number.number_of_factors(drew))
 
 
 def test_one_chain_few_draws_no_labels_no_names(fit):
