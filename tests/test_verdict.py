@@ -492,8 +492,15 @@ def test_searches_that_ended_far_below_the_only_best_one_are_not_asked():
             GOOD, 4, 3, np.ones(2), trace, exact=True, searches=counts, **start
         )  # fmt: skip
         assert judged.factors.holding == (("1", "2") if holds else ("1",))
-        assert judged.figures.factors_searches == (4, 1) and judged.number.holds
+        # Both parts ask as many searches.
+        assert judged.figures.factors_searches == (4, 1) and judged.number.holds is holds
         assert judged.status == ("usable" if holds else "in part")
+        # What one search found others may miss: the sentence says so, and what helps.
+        assert judged.factors.said.endswith("hold, from one start") is holds
+        assert judged.figures.searches_needed == (1 if holds else 2)
+        assert "ask more chains, num_chains=8" in judged.factors.remedy
+        again = {"scalars": judged.figures.known(), "judged": judged.stored()}
+        assert Verdict.of_stored(json.loads(json.dumps(again))) == judged
         lost = searched(4, 0)._replace(own=np.array(own))
         judged = of_chains(GOOD, 4, 3, np.ones(2), trace, exact=True, searches=lost, **start)
         assert judged.factors.rarely_found == ("2",)
@@ -589,14 +596,22 @@ def test_a_run_does_not_wait_for_factors_in_few_draws():
     some = [[0.9, 0.9]] * 2 + [[0.9, 0.3]] * 2
     split = of_chains(GOOD, 4, 3, np.ones(2), {"log_joint": QUICK}, present=some, exact=True)
     assert split.factors.differing == ("2",) and not suffices(split.figures)
+    # As every fit of Boolean factors does, this says what a chain has in place of the factor: the
+    # factor itself. Seldom there in one chain and never in others is no such difference.
     for shares, differs in (
         ((0.95, 0.45, 0.45, 0.0), True), ((0.45, 0.0, 0.0, 0.0), True),
+        ((0.49, 0.49, 0.0, 0.0), True), ((0.25, 0.0, 0.0, 0.0), False),
         ((0.95, 0.48, 0.48, 0.48), False), ((0.6, 0.2, 0.2, 0.2), False),
     ):  # fmt: skip
-        some = [[0.9, share] for share in shares]
-        split = of_chains(GOOD, 4, 3, np.ones(2), {"log_joint": QUICK}, present=some, exact=True)
-        assert split.factors.differing == ("2",) * differs
-        assert suffices(split.figures) is not differs
+        some = np.array([[0.9, share] for share in shares])
+        for steady in (None, some):
+            split = of_chains(
+                GOOD, 4, 3, np.ones(2), {"log_joint": QUICK}, present=some, steady=steady,
+                exact=True,
+            )  # fmt: skip
+            assert split.factors.differing == ("2",) * differs
+            assert split.factors.in_few_draws == ("2",) * (not differs)
+            assert suffices(split.figures) is not differs
     # Nor one whose mean is another in one chain.
     few_draws = [[0.9, 0.3]] * 4
     other = of_chains(GOOD, 4, 3, alike, {"log_joint": QUICK}, present=few_draws, exact=True)
@@ -634,6 +649,24 @@ def test_what_comes_and_goes_in_each_chain_is_no_disagreement(boolean):
         assert judged.factors.differing == ("2",) * differs
         assert judged.factors.in_few_draws == ("2",) * (not differs)
         assert suffices(judged.figures) is not differs
+
+
+def test_a_factor_that_chains_lose_does_not_come_and_go():
+    """All chains have it in their first draws alone, which is alike in whole chains."""
+    there = np.zeros((4, 101, 3), bool)
+    there[..., 0] = True
+    there[:, :45, 1] = True
+    there[:, :10, 2] = True
+    for mixed in (False, True):
+        if mixed:
+            there = np.random.default_rng(6).permuted(there, axis=1)
+        judged = of_chains(
+            GOOD, 4, 3, np.ones(3), {"log_joint": QUICK}, exact=True, present=there,
+            steady=there.mean(1),
+        )  # fmt: skip
+        assert judged.factors.differing == ("2",) * (not mixed)
+        assert judged.factors.in_few_draws == (("2", "3") if mixed else ("3",))
+        assert judged.figures.factors_chains == (4, 0, 0)
 
 
 def test_the_range_that_is_said_of_the_number_holds_in_each_chain():

@@ -736,9 +736,9 @@ class Family:
     def when_rounded(self, problem: Problem, found: Ordered, seen: KeptDraws) -> dict:
         """Return what `judged` depends on that takes factors which are rounded, where they are.
 
-        `empty`, (rank,) bool, tells which have no tile; `present`, (chain, rank), which share of
-        its draws each chain has each in; and `steady`, which share have what the chain itself has
-        in its place.
+        `empty`, (rank,) bool, tells which have no tile; `present`, (chain, draw, rank), which
+        draws have each; and `steady`, (chain, rank), in which share of its draws a chain has what
+        it has itself in its place.
         """
         return {}
 

@@ -174,7 +174,7 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
 
     @property
     def _present(self):
-        return self.found.there.mean(1)
+        return self.found.there
 
     @property
     def _steady(self):
@@ -400,7 +400,7 @@ class Features(Family):
         # As the fit rounds them: what most draws have, with other rows in each, is empty.
         own = features.features_of(*(found.sites[n] for n in FACTORS))
         full = (own.members >= 0.5).any(0) & (own.concerned >= 0.5).any(0)
-        return {"empty": ~full, "present": own.there.mean(1), "steady": own.steady}
+        return {"empty": ~full, "present": own.there, "steady": own.steady}
 
     def origin(self, problem, chains, run, found=None):
         number = run.num_starts

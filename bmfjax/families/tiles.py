@@ -192,7 +192,7 @@ class TileFamily(Family):
             binary, _ = self.fits._best_factors(problem.data, *draws, problem.anchors, seen.sites)
         _, there = trust.presence_in(draws, binary.usage, binary.basis)
         return {
-            "empty": tile_sizes(binary) == 0, "present": there.of_chains,
+            "empty": tile_sizes(binary) == 0, "present": there.present,
             "steady": trust.steady_in(draws),
         }  # fmt: skip
 

@@ -32,6 +32,8 @@ NAMED = 5
 #: Share of a chain's draws from which on it has found a tile, and difference of the shares of two
 #: chains from which on they disagree about it.
 FOUND, DIFFER = 0.5, 0.5
+#: Share of a chain's draws up to which it may have by chance what others lack.
+SELDOM = 0.25
 #: Lines outside of a tile are listed from this membership on.
 LISTED = 0.05
 #: Remarks on a factor.
@@ -131,8 +133,26 @@ def chains_with(shares) -> np.ndarray:
     return (np.asarray(shares) >= FOUND).sum(0)
 
 
+def shares_of_halves(there) -> np.ndarray:
+    """Return the share of the draws of each half of a chain that have each factor, (half, rank).
+
+    `there` (chain, draw, rank) says which draws have it. Of an odd number the one between is left
+    out.
+
+    Examples
+    --------
+    >>> shares_of_halves([[[1], [1], [0], [0], [1]]]).tolist()
+    [[1.0], [0.5]]
+    """
+    there = np.asarray(there, float)
+    half = max(1, there.shape[1] // 2)
+    return np.concatenate([there[:, :half].mean(1), there[:, -half:].mean(1)])
+
+
 def rhat_of_shares(shares) -> np.ndarray:
     """Return R-hat of whether a draw has each factor, by the `shares` as above; inf if none moves.
+
+    They are those of chains, or of their halves.
 
     Examples
     --------

@@ -502,10 +502,10 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     _doubts = ""
     #: Which factors have no tile when rounded, (rank,) bool; None where none are rounded.
     _empty = None
-    #: Share of the draws of each chain that have each factor, (chain, rank); None where it is not
-    #: looked at.
+    #: Which draws have each factor, (chain, draw, rank) bool; None where it is not looked at.
     _present = None
-    #: The same of what the chain itself has in the place of each factor.
+    #: Share of the draws of each chain, (chain, rank), that have what the chain itself has in the
+    #: place of each factor.
     _steady = None
 
     @property

@@ -179,7 +179,7 @@ class TilesMixin(RoundedMixin):
 
     @property
     def _present(self) -> np.ndarray:
-        return self._trust.found.of_chains
+        return self._trust.found.present
 
     @functools.cached_property
     def _steady(self) -> np.ndarray:

@@ -58,7 +58,8 @@ class Factors(Part):
 def of_factors(figures: Figures, remedy: str = "", more_chains: str = "") -> Factors:
     """Judge factors by the figures of a fit.
 
-    `more_chains` is the remedy where too few searches found a factor, which more draws do not mend.
+    `more_chains` is the remedy where too few searches found a factor, which more draws do not mend;
+    and where one search found what holds, the others ended far below it, and new ones may as well.
 
     Examples
     --------
@@ -94,9 +95,10 @@ def of_factors(figures: Figures, remedy: str = "", more_chains: str = "") -> Fac
     else:
         starts = "one start" if one_start else f"{figures.starts} starts"
         shared = one_start or (counts and 1 < (figures.starts or 0) < figures.num_chains)
-        # What independent searches found says more.
-        shared = shared and figures.factors_searches is None
-        status, remedy, said = Holds.HOLDS, "", _told(figures) + f", from {starts}" * shared
+        # What several independent searches found says more.
+        shared = shared and (figures.factors_searches is None or figures.is_of_one_search)
+        status, said = Holds.HOLDS, _told(figures) + f", from {starts}" * shared
+        remedy = more_chains if figures.is_of_one_search else ""
     remedy = remedy if counts else ""
     return Factors(
         status=status, said=said, remedy=remedy, holding=holding, differing=differing,

@@ -87,6 +87,9 @@ class Figures:
         independent searches found them by themselves; and how many did.
     searches : int
         Independent searches for starts, of which each kept its own end to be compared with.
+    searches_needed : int
+        How many of them find a factor that holds: half, two at least, or the only one that counts,
+        because the others ended far below it.
     factors_searches : tuple of int
         How many of them found each factor of the fit by themselves.
     rank_searches : int
@@ -188,6 +191,7 @@ class Figures:
     factors_in_few_draws: tuple[str, ...] | None = None
     factors_chains: tuple[int, ...] | None = None
     searches: int | None = None
+    searches_needed: int | None = None
     factors_searches: tuple[int, ...] | None = None
     rank_searches: int | None = None
     elbo: float | None = None
@@ -252,6 +256,11 @@ class Figures:
     def is_of_one_start(self) -> bool:
         """Whether chains began alike, by a start that was given or that they share."""
         return bool(self.shared_starts or self.given_start)
+
+    @property
+    def is_of_one_search(self) -> bool:
+        """Whether what one search found holds, and others ended far below it."""
+        return self.searches_needed == 1
 
     @property
     def asks_entries(self) -> bool:

@@ -19,7 +19,7 @@ from bmfjax.infer import round_trips
 from bmfjax.kernels.sgmcmc.step_size import ENOUGH
 from bmfjax.posterior.modes import SAME
 from bmfjax.posterior.searches import SearchCounts
-from bmfjax.posterior.trust import FOUND, chains_with, rhat_of_shares
+from bmfjax.posterior.trust import FOUND, SELDOM, chains_with, rhat_of_shares, shares_of_halves
 from bmfjax.variational.settling import WINDOW
 from bmfjax.verdict.entries import Mixing
 from bmfjax.verdict.factors import factors_differ
@@ -169,9 +169,10 @@ def of_chains(
     `errors` counts the observed entries that the Boolean product gets wrong, `agreeing` (2, rank)
     is the tile similarity across all chains, and of two thirds of them to their mean, or (rank,)
     the first alone, `empty` (rank,) tells which factors have no tile when they are rounded (None:
-    none are rounded), `present` (chain, rank) in which share of its draws each chain has each
-    factor (None: it is not looked at), `steady` in which share it has what is in the place of the
-    factor in the mean of its own draws, and `trace` holds (chain, step) without the warm-up:
+    none are rounded), `present` (chain, draw, rank) which draws have each factor, or (chain, rank)
+    in which share of its draws each chain has it (None: it is not looked at), `steady` (chain,
+    rank) in which share a chain has what is in the place of the factor in the mean of its own
+    draws, and `trace` holds (chain, step) without the warm-up:
     `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`,
     `noise_share`, the number of factors `rank`, `replica`, of which the figures hold the
     `round_trips`, and `dispersion_2` and so on of layers above the first.
@@ -517,9 +518,12 @@ def found_factors(
     if chains == 1:
         return found | {"factors_agreeing": NAN}
     if present is not None:
-        found["factors_chains"] = tuple(int(n) for n in chains_with(present))
-        lacking = chains_with(present) < two_thirds(chains)
-        few = counted & lacking & _comes_and_goes(agreeing, np.asarray(present), steady)
+        shares = halves = np.asarray(present)
+        if shares.ndim == 3:
+            shares, halves = shares.mean(1), shares_of_halves(shares)
+        found["factors_chains"] = tuple(int(n) for n in chains_with(shares))
+        lacking = chains_with(shares) < two_thirds(chains)
+        few = counted & lacking & _comes_and_goes(agreeing, shares, halves, steady)
         found["factors_in_few_draws"] = _numbers(few)
         counted = counted & ~few
         agreeing, of_most = (np.where(lacking, 0.0, a) for a in (agreeing, of_most))
@@ -532,7 +536,7 @@ def found_factors(
         found["factors_found"] = int(of_all[counted].sum())
     lonely = np.zeros(len(counted), bool)
     if searches is not None:
-        found["searches"] = searches.number
+        found |= {"searches": searches.number, "searches_needed": searches.needed}
     if searches is not None and searches.found is not None:
         lonely = counted & (of_all | most) & (searches.found < searches.needed)
         found["factors_searches"] = tuple(int(n) for n in searches.found)
@@ -544,19 +548,21 @@ def found_factors(
     return found
 
 
-def _comes_and_goes(agreeing, present, steady) -> np.ndarray:
+def _comes_and_goes(agreeing, shares, halves, steady) -> np.ndarray:
     """Whether each factor is there in some draws of a chain and not in others, alike in all chains.
 
-    Chains agree on what it is: their means do, or no chain has something else in its place in half
-    of its draws. And no chain claims that it is there, having it in half of its draws, or draws
-    move between both states no slower than those of the log joint density may.
+    `shares` (chain, rank) are those of the draws that have it, `halves` the same of half a chain
+    each. Chains agree on what it is: their means do, or no chain has something else in its place in
+    half of its draws. And draws move between both states no slower than those of the log joint
+    density may, or no chain claims anything: each has the factor seldom, and nothing else there in
+    half of its draws.
     """
     same = agreeing >= SAME
     none = np.zeros(len(same), bool)
     if steady is not None:
         own = np.asarray(steady) >= FOUND
-        same, none = same | ~(own & (present < FOUND)).any(0), ~(own | (present >= FOUND)).any(0)
-    return none | same & (rhat_of_shares(present) <= SLOW.rhat)
+        same, none = same | ~(own & (shares < FOUND)).any(0), ~(own | (shares > SELDOM)).any(0)
+    return none | same & (rhat_of_shares(halves) <= SLOW.rhat)
 
 
 def _numbers(which) -> tuple[str, ...]:

@@ -153,13 +153,11 @@ def searches_agree(figures: Figures) -> bool:
     --------
     >>> [searches_agree(Figures(searches=4, rank_searches=n)) for n in (None, 1, 2)]
     [True, False, True]
-    >>> searches_agree(Figures(searches=4, rank_searches=1, shared_starts=True, found_by=1))
+    >>> searches_agree(Figures(searches=4, rank_searches=1, searches_needed=1))
     True
     """
-    alone = figures.shared_starts and figures.found_by == 1
-    return figures.rank_searches is None or figures.rank_searches >= (
-        1 if alone else needed(figures.searches)
-    )
+    least = figures.searches_needed or needed(figures.searches or 1)
+    return figures.rank_searches is None or figures.rank_searches >= least
 
 
 def number_agrees(figures: Figures, bounds: Bounds = WIDE) -> bool:
