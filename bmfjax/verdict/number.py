@@ -70,6 +70,11 @@ def of_number(
     >>> weak = Figures(num_chains=4, rank=1, rank_probability=1.0, rank_predicting=20)
     >>> of_number(weak).said
     'predictions need 20 factors; those that stand out of the noise are 1 with probability 1.00'
+
+    Where the time was up in the warm-up, draws say nothing of it:
+
+    >>> of_number(Figures(num_chains=4, rank=0, rank_probability=1.0, planned_warmup=300)).said
+    'their number is not known yet'
     """
     if figures.rank is None and figures.rank_default is not None:
         default = int(figures.rank_default)
@@ -83,7 +88,9 @@ def of_number(
         "between_probability": figures.get("rank_between_probability"),
     }  # fmt: skip
     status = Holds.NOT_YET
-    if figures.rank_bounded:
+    if figures.planned_warmup is not None:
+        said = "their number is not known yet"
+    elif figures.rank_bounded:
         status, remedy = Holds.NO, allow_more
         said = "there may be more than were allowed"
     elif figures.is_alone:
