@@ -476,7 +476,8 @@ def greedy_start(
     it has. The first layer has then settled by chance what the data leave open, and the layers
     above have taken it for structure. So join them slowly: `num_joining` sweeps of all layers, the
     data at full power and all that the layers above say raised to :math:`\beta_t`, from `lowest` to
-    one. Of `num_starts` such positions the most probable one is returned.
+    one. The most probable of `num_starts` such positions is returned; the sampler
+    `bmfjax.infer.DeepOrMachineGibbs` makes one.
     """
     whole("num_sweeps", num_sweeps)
     whole("num_starts", num_starts)
