@@ -109,6 +109,35 @@ def test_the_page_of_the_papers_is_what_the_records_make(papers):
         papers.text_of(records)
 
 
+def test_runs_of_a_published_method_are_counted_apart_from_published_figures(papers):
+    records = {"a_run": {"figures": {"here": 2.0, "ours": 1.0, "paper": {"here": 2.0}}}}
+    here, ours, paper = (papers.figure(f"a_run: {way}") for way in ("here", "ours", "paper/here"))
+
+    def row(published, better="lower"):
+        return papers.Row("errors", (published,), (ours,), better)
+
+    def state(*rows):
+        return papers.state(papers.part("one", *rows), records)
+
+    assert papers.line(row(here), records)[1] == "2.0 (run here)"
+    assert papers.line(row(paper), records)[1] == papers.line(row(2.0), records)[1] == "2.0"
+    assert state(row(here)) == papers.BETTER_RUN
+    assert state(row(here), row(paper)) == state(row(2.0)) == papers.BETTER
+    assert state(row(2.0), row(here, "higher")) == "in part"
+    assert state(row(here, None)) == "repeated"
+
+
+def test_each_part_that_is_not_better_says_why(papers):
+    records = pages.read_records(RESULTS)
+    better = {papers.BETTER, papers.BETTER_RUN}
+    for part in papers.PARTS:
+        assert bool(part.left) == (papers.state(part, records) not in better), part.title
+        for row in part.rows:
+            # A cell has figures of one kind, so that "run here" is said of all of them.
+            kinds = {isinstance(f, papers.Of) and f.is_run_here for f in row.published}
+            assert len(kinds) == 1, row.item
+
+
 def test_links_lead_somewhere():
     for path in (README, *RESULTS.glob("*.md")):
         for target in re.findall(r"\]\((?!http|#)([^)\s]+)\)", path.read_text()):
