@@ -136,8 +136,8 @@ def chains_with(shares) -> np.ndarray:
 def shares_of_halves(there) -> np.ndarray:
     """Return the share of the draws of each half of a chain that have each factor, (half, rank).
 
-    `there` (chain, draw, rank) says which draws have it. The one between two halves of an odd number is left
-    out.
+    `there` (chain, draw, rank) says which draws have it. The one between two halves of an odd
+    number is left out.
 
     Examples
     --------
