@@ -16,6 +16,13 @@ modes that they gave up: of each search its own end is kept, to be compared with
 warm-up has no given length, all go on while the best of them rises, and those that fall behind
 begin there again: a large matrix affords too few rounds, and chains that still rise when draws are
 kept are averaged over where the posterior has no mass.
+
+How far is far depends on the number of features. Where it is given chains have no room for one
+more, and modes differ by which features have a place: the best of these is taken. Where it is found
+all have room, and modes are codings of the same structure. Then chains stay apart unless one is
+poor: four that climb apart find more than four that have become one, and their mean predicts better
+than the best of them (Yao, Vehtari, Gelman 2022, "Stacking for non-mixing Bayesian computations",
+JMLR 23).
 """
 
 from __future__ import annotations
@@ -43,17 +50,23 @@ ANNEALED, TIME = 0.6, 0.35
 #: Nats of log mass that a chain may lack to the best, beside two standard errors of their
 #: difference: its mode has a share of the posterior still. The error is that of means of batches.
 NEAR, BATCHES = 10.0, 4
+#: Nats an entry that it may lack and not be poor: less than what a mean over chains gains.
+NEAR_AN_ENTRY = 0.004
 #: Sweeps between two looks at chains that rise, the least and the most; and the most looks.
 SETTLE, LOOKS = (20, 200), 30
 
 
 class Search(NamedTuple):
-    """Rounds, and the sweeps of the first, of which some are annealed from a power."""
+    """Rounds, and the sweeps of the first, of which some are annealed from a power.
+
+    And the nats of log mass that a chain may lack to the best and stay where it is.
+    """
 
     rounds: int
     sweeps: int
     num_anneal: int
     lowest: float
+    near: float = NEAR
 
     def within(self, steps: int) -> Search:
         """Return what fits into so many steps: fewer rounds, or a shorter one."""
@@ -83,6 +96,17 @@ class Starts(NamedTuple):
     def number(self) -> int:
         """How many of the starts differ."""
         return len(set(self.origin.tolist()))
+
+
+def apart(entries: int) -> float:
+    """Return the nats of log mass that a chain may lack to the best and not be poor.
+
+    Examples
+    --------
+    >>> apart(1_000), apart(100_000)
+    (10.0, 400.0)
+    """
+    return max(NEAR, NEAR_AN_ENTRY * entries)
 
 
 def planned(entries: int, rank: int, num_chains: int) -> tuple[int, int]:
@@ -125,8 +149,8 @@ def best_starts(run: ChainRun, search: Search, *, again=None, settle: int = 0) -
     best = _at(best, search.num_anneal)
     if settle:
         # The highest of many means is that of luck, too; here all are compared anew.
-        return _settled(run, search.rounds, best, settle)
-    source = _sources(highest, error)
+        return _settled(run, search, best, settle)
+    source = _sources(highest, error, search.near)
     return Starts(_taken(best, source), source, best)
 
 
@@ -140,7 +164,7 @@ def affordable(
     return int(np.clip(MOST_WORK // (part * entries * rank * num_chains), *between))
 
 
-def _settled(run: ChainRun, number: int, best, sweeps: int) -> Starts:
+def _settled(run: ChainRun, search: Search, best, sweeps: int) -> Starts:
     """Let chains go on while the best rises.
 
     A search ends where its chain first falls behind, else where all stop.
@@ -150,9 +174,9 @@ def _settled(run: ChainRun, number: int, best, sweeps: int) -> Starts:
     for look in range(LOOKS):
         say("searching starts", "chains go on while the best of them rises")
         run.restore(best, 0, {})
-        mass = run.rehearse(sweeps, number + look, is_late)["log_mass"]
+        mass = run.rehearse(sweeps, search.rounds + look, is_late)["log_mass"]
         mass = mass[:, mass.shape[1] // 2 :]
-        source = _sources(mass.mean(1), error_of_mean(mass))
+        source = _sources(mass.mean(1), error_of_mean(mass), search.near)
         here, alone = run.snapshot(), origin == np.arange(len(origin))
         ends = _chosen(alone, here, ends)
         best, origin = _taken(here, source), origin[source]
@@ -170,14 +194,14 @@ def error_of_mean(mass) -> float:
     return float(np.median(np.std(batches, 0, ddof=1))) / math.sqrt(BATCHES)
 
 
-def _sources(mass, error: float):
+def _sources(mass, error: float, near: float):
     """Return where each chain goes on: where it is, or at the best where that is far above."""
-    return np.where(near_best(mass, error), np.arange(len(mass)), mass.argmax())
+    return np.where(near_best(mass, error, near), np.arange(len(mass)), mass.argmax())
 
 
-def near_best(mass, error: float) -> np.ndarray:
+def near_best(mass, error: float, near: float = NEAR) -> np.ndarray:
     """Tell of each chain whether its mean mass is that of the best, or hardly less."""
-    return mass >= mass.max() - NEAR - 2.0 * math.sqrt(2.0) * error
+    return mass >= mass.max() - near - 2.0 * math.sqrt(2.0) * error
 
 
 def _taken(snapshot, source):

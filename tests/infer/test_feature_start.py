@@ -97,8 +97,9 @@ def test_chains_far_below_the_best_start_there():
         np.testing.assert_array_equal(found.ends[0].inner, own)  # what it had found is kept
 
 
-def test_chains_settle_until_the_best_no_longer_rises():
-    """Two chains climb, each by itself, to the top of the first; one is left far behind."""
+@pytest.mark.parametrize("near, first, starts", [(10.0, 60.0, [1, 1, 2]), (40.0, 30.0, [0, 1, 2])])
+def test_chains_settle_until_the_best_no_longer_rises(near, first, starts):
+    """Two chains climb, each by itself; the first is left behind, or may lack so much and stay."""
     run, seen, tops = run_of(), [], np.array([30.0, 60.0, 61.0])
     place = np.array([0.0, 0.0, 0.0])
 
@@ -117,11 +118,11 @@ def test_chains_settle_until_the_best_no_longer_rises():
 
     run.rehearse = rehearse
     begun = run.state._replace(inner=np.float32(place))
-    found, origin, ends = feature_start._settled(run, 3, (begun, {}), 20)
+    found, origin, ends = feature_start._settled(run, SEARCH._replace(near=near), (begun, {}), 20)
     # The first has its top at 30, falls behind, and goes on from where the second is.
     np.testing.assert_array_equal(np.float32(seen)[:, 1], [0, 20, 40, 60])
-    np.testing.assert_array_equal(found[0].inner, [60.0, 60.0, 61.0])
-    assert origin.tolist() == [1, 1, 2]
+    np.testing.assert_array_equal(found[0].inner, [first, 60.0, 61.0])
+    assert origin.tolist() == starts
     # Its own end is where it fell behind; the others went on by themselves.
     np.testing.assert_array_equal(ends[0].inner, [30.0, 60.0, 61.0])
 
@@ -194,9 +195,9 @@ def test_rounds_are_as_many_and_as_long_as_a_matrix_affords():
 
 
 def test_a_warmup_that_is_given_holds_the_rounds():
-    assert Search(6, 100, 60, 0.3).within(150) == (2, 100, 60, 0.3)
+    assert Search(6, 100, 60, 0.3).within(150)[:4] == (2, 100, 60, 0.3)
     assert Search(6, 100, 60, 0.3).within(150).steps == 140
-    assert Search(6, 100, 9, 0.3).within(15) == (1, 15, 9, 0.3)
+    assert Search(6, 100, 9, 0.3).within(15)[:4] == (1, 15, 9, 0.3)
     assert Search(6, 100, 0, 0.3).within(0).rounds == Search(6, 100, 0, 0.3).within(0).steps == 0
 
 
@@ -208,4 +209,4 @@ def test_a_chain_may_lack_ten_nats_and_two_errors_of_a_difference():
     assert 0.3 < error(quick) < 3.0 and 5.0 < error(slow) < 20.0
     assert error(quick[:, :3]) == 0.0
     mass = np.array([0.0, -12.0, -16.0])
-    np.testing.assert_array_equal(feature_start._sources(mass, 1.0), [0, 1, 0])
+    np.testing.assert_array_equal(feature_start._sources(mass, 1.0, 10.0), [0, 1, 0])
