@@ -108,7 +108,8 @@ def x64():
 _NOT_TRACED = (
     "cli", "clock", "comparison", "data.blocks", "data.io", "data.memory", "families.MAX_RANK",
     "families.base.LOOKS", "families.check_programs", "families.memory", "families.sampling",
-    "families.stopping", "fitting", "infer.checkpoint", "infer.run.ChainRun", "infer.timings",
+    "families.stopping", "fitting", "infer.checkpoint", "infer.run.ChainRun", "infer.run.time",
+    "infer.timings", "kernels.numerics.compiling.time", "optimize.best", "optimize.polish",
     "posterior", "predictions", "progress", "report", "result", "sklearn", "store", "verdict",
 )  # fmt: skip
 #: Packages whose functions programs are made of.
@@ -127,7 +128,7 @@ class _Forgetting(pytest.MonkeyPatch):
     _changes = False
 
     def setattr(self, target, *args, **options):
-        if not _is_apart_from_programs(target):
+        if not _is_apart_from_programs(target, *args[:1]):
             self._changes = True
             _forget()
         super().setattr(target, *args, **options)
@@ -138,10 +139,13 @@ class _Forgetting(pytest.MonkeyPatch):
             _forget()
 
 
-def _is_apart_from_programs(target):
-    if not isinstance(target, str):
-        names = ("__name__",) if inspect.ismodule(target) else ("__module__", "__qualname__")
-        target = ".".join(filter(None, (getattr(target, name, None) for name in names)))
+def _is_apart_from_programs(target, attribute=""):
+    if inspect.ismodule(target):
+        name = target.__name__
+        target = name if name == "bmfjax" else f"{name}.{attribute}"
+    elif not isinstance(target, str):
+        names = (getattr(target, name, None) for name in ("__module__", "__qualname__"))
+        target = ".".join(filter(None, names))
     package, _, rest = target.partition(".")
     if package == "bmfjax":  # which has names alone
         return not rest or f"{rest}.".startswith(tuple(f"{name}." for name in _NOT_TRACED))

@@ -19,7 +19,7 @@ from bmfjax.posterior.packed import PackedDraws
 from bmfjax.report.number import number_sentence
 from bmfjax.verdict import Figures, Status, Verdict, of_rank, with_bound
 from tests.shared_fits import davis, shared_fit
-from tests.toy import Toy, interrupted
+from tests.toy import Toy, interrupted, set_clock
 from tests.toy import fitted as fitted_toy
 
 MAX_RANK = 6
@@ -225,12 +225,6 @@ def test_no_more_factors_follow_where_the_most_or_the_length_are_told():
         assert not ask(three_tiles(), "auto", **BIRTHS, **told).grows
     assert ask(three_tiles(), "auto", **BIRTHS).grows
     assert grown(grows=False, num_warmup=20, num_samples=50).rank == 2
-
-
-def set_clock(monkeypatch, monotonic):
-    for module in ("clock", "families.sampling"):
-        clock = types.SimpleNamespace(monotonic=monotonic, process_time=monotonic)
-        monkeypatch.setattr(f"bmfjax.{module}.time", clock)
 
 
 def test_no_more_factors_follow_where_no_time_is_left(few_looks, monkeypatch):

@@ -42,13 +42,13 @@ from bmfjax.kernels.numerics import compiling
 from bmfjax.kernels.numerics.programs import forget_programs
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior.selection import informed
-from tests.toy import DATA, Toy, asked, fitted, interrupted
+from tests.toy import DATA, Toy, asked, fitted, interrupted, let_steps_take_a_second
 
 ALIKE, APART, CURED = Toy(0.0), Toy(5.0), Toy(5.0, second=True)
 #: Fewer looks, so that what never agrees ends soon.
 FEW = (250, 500, 750)
 #: Seconds after which a test that waits for what does not come fails.
-LONG = 120
+LONG = 600
 
 
 @pytest.fixture
@@ -519,19 +519,7 @@ def test_a_command_ends_while_xla_compiles(late, monkeypatch):
 
 @pytest.fixture
 def steps_of_a_second(monkeypatch):
-    """A clock that goes on by one second with every step, whatever else happens."""
-    now, advance = [0.0], ChainRun.advance
-
-    def slow(run, num_steps=None):
-        taken = advance(run, num_steps)
-        now[0] += taken
-        return taken
-
-    clock = types.SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: now[0])
-    for module in ("clock", "infer.run", "families.sampling"):
-        monkeypatch.setattr(f"bmfjax.{module}.time", clock)
-    monkeypatch.setattr(ChainRun, "advance", slow)
-    return now
+    return let_steps_take_a_second(monkeypatch)
 
 
 def test_the_time_of_all_that_came_before_counts(steps_of_a_second):
@@ -674,7 +662,7 @@ def test_every_sampler_ends_by_itself(model, monkeypatch):
     looks, look = [], stopping.look
     monkeypatch.setattr(stopping, "look", lambda *run: looks.append(look(*run)) or looks[-1])
     data = np.kron(np.eye(2), np.ones((6, 4))) + 0.01 * np.arange(8)
-    options = {"num_chains": 2, "max_time": 60, "progress": False}
+    options = {"num_chains": 2, "progress": False}
     found = bmfjax.fit(data > 0.5 if model == "relaxed" else data, 1, model=model, **options)
     assert found.figures.complete and found.settings["num_samples"] == "auto"
     assert found.figures.num_draws <= LOOKS[12]

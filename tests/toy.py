@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import importlib
 import signal
 import types
 
@@ -150,6 +151,27 @@ def fitted(family, *, max_time=None, checkpoint=None, resume=False, **options):
     given = {"max_time": max_time, "checkpoint": checkpoint, "resume": resume}
     with clock_running(running_clock().began):
         return finish(request, request.chains(), **given)
+
+
+def set_clock(patch, seconds, modules=("clock", "families.sampling")):
+    """Let modules of bmfjax read, instead of the time, what `seconds()` returns."""
+    clock = types.SimpleNamespace(monotonic=seconds, process_time=seconds)
+    for module in modules:
+        patch.setattr(importlib.import_module(f"bmfjax.{module}"), "time", clock)
+
+
+def let_steps_take_a_second(patch):
+    """Set a clock that goes on by one second with every step, whatever else happens; return it."""
+    now, advance = [0.0], ChainRun.advance
+
+    def slow(run, num_steps=None):
+        taken = advance(run, num_steps)
+        now[0] += taken
+        return taken
+
+    set_clock(patch, lambda: now[0], ("clock", "infer.run", "families.sampling"))
+    patch.setattr(ChainRun, "advance", slow)
+    return now
 
 
 @contextlib.contextmanager

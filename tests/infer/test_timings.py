@@ -1,6 +1,7 @@
 """What is said beforehand of how long a run takes."""
 
 import copy
+import dataclasses
 
 import numpy as np
 import pytest
@@ -12,9 +13,7 @@ from bmfjax.families import ask, sampling
 from bmfjax.infer import timings
 from bmfjax.infer.timings import expected, remember
 from bmfjax.kernels.numerics import kept_programs
-from tests.toy import Toy, asked, fitted
-
-ALIKE = Toy(0.0)
+from tests.toy import Toy, asked, fitted, let_steps_take_a_second
 
 
 @pytest.fixture
@@ -56,13 +55,27 @@ def test_seconds_are_those_of_a_machine_without_other_work(folder, clock, monkey
 
 
 def test_a_run_that_is_known_says_how_long_it_takes(folder, monkeypatch):
-    assert sampling.estimate(asked(ALIKE)) == ""
-    fitted(ALIKE)
-    assert sampling.estimate(asked(ALIKE)) == ""  # a moment
-    monkeypatch.setattr(sampling, "TOLD_SECONDS", 0.0)
-    told = sampling.estimate(asked(ALIKE, seed=1))
-    assert told.startswith("about 0 s, as before: starts 0, draws 0"), told
-    assert sampling.estimate(asked(ALIKE, num_chains=2)) != told
+    now = let_steps_take_a_second(monkeypatch)
+
+    class Started(Toy):
+        def chains(self, request):
+            chains = super().chains(request)
+
+            def start(resume):
+                now[0] += 7.0
+                return chains.start(resume)
+
+            return dataclasses.replace(chains, start=start)
+
+    family = Started(0.0)
+    assert sampling.estimate(asked(family)) == ""
+    found = fitted(family)
+    steps = found.warmup + found.draws
+    told = f"about {7 + steps} s, as before: starts 7, draws {steps}"
+    assert sampling.estimate(asked(family, seed=1)) == told
+    assert sampling.estimate(asked(family, num_chains=2)) == ""
+    monkeypatch.setattr(sampling, "TOLD_SECONDS", 7.5 + steps)
+    assert sampling.estimate(asked(family, seed=1)) == ""  # a moment
 
 
 VALUES = np.kron(np.eye(2), np.ones((3, 2)))
