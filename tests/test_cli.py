@@ -33,6 +33,7 @@ from bmfjax.posterior.held_out import HeldOut
 from bmfjax.report import page
 from bmfjax.store import FILES, LOCK
 from bmfjax.verdict import Figures, Verdict
+from tests.toy import set_clock
 
 QUICK = ["--rank", "2", "--chains", "2", "--warmup", "40", "--samples", "30", "--quiet"]
 
@@ -284,10 +285,8 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(
 def test_running_out_of_time_is_no_failure(tmp_path, capsys, monkeypatch, quick_page):
     # The same at every look, on any machine.
     for module in ("cli", "infer.run", "clock", "families.sampling"):
-        clock = itertools.count(0.0, 0.25)
-        tick = functools.partial(next, clock)
-        now = types.SimpleNamespace(monotonic=tick, process_time=tick)
-        monkeypatch.setattr(f"bmfjax.{module}.time", now)
+        set_clock(monkeypatch, functools.partial(next, itertools.count(0.0, 0.25)), [module])
+    set_clock(monkeypatch, lambda: 0.0, ["kernels.numerics.compiling"])
     out = tmp_path / "out"
     # Steps of the warm-up as below, and more draws than the device holds: the same program.
     arguments = [*LONG[:-1], 20_000, "--max-time", 22]
@@ -327,16 +326,18 @@ def unbroken():
     return bmfjax.fit("davis", rank=2, model="relaxed", **few)
 
 
-def start(arguments):
-    # Small chunks and a checkpoint after each, so that the run can be hit in the middle.
+def start(arguments, steps):
+    # Small chunks and a checkpoint after each. After so many steps the run waits to be hit.
     code = (
         "import sys, time, bmfjax.families.sampling as job, bmfjax.report.page as page\n"
         "import bmfjax.cli as cli, bmfjax.infer.run as driver\n"
+        "from bmfjax.infer.interrupt import is_interrupted\n"
         "job.CHECKPOINT_SECONDS = 0.0\n"
         "page.render = lambda fit: page.PAGE_MARK\n"
         "take = driver.ChainRun.advance\n"
         "def slow(self, n=None):\n"
-        "    time.sleep(0.1)\n"
+        f"    while self.steps_done >= {steps} and not is_interrupted():\n"
+        "        time.sleep(0.01)\n"
         "    return take(self, min(n or 10, 10))\n"
         "driver.ChainRun.advance = slow\n"
         f"sys.exit(cli.main({[str(a) for a in arguments]!r}))\n"
@@ -385,7 +386,7 @@ def test_killed_terminated_and_interrupted_it_ends_with_the_draws_of_an_unbroken
     folder = tmp_path / "out"
     given = ["fit", "davis", *LONG, "--output", folder]
 
-    process = start(given)
+    process = start(given, 150)
     wait_for_parts(folder, process, 8)
     for more in ([], ["--overwrite"], ["--resume"]):
         assert run(*given, *more) == 2
@@ -412,7 +413,7 @@ def test_killed_terminated_and_interrupted_it_ends_with_the_draws_of_an_unbroken
     # Damage costs one checkpoint; Ctrl-C keeps what was drawn, as a result.
     state = folder / "checkpoint" / "state.npz"
     state.write_bytes(state.read_bytes()[:-40])
-    process = start(command[1:])
+    process = start(command[1:], 400)
     wait_for_parts(folder, process, 4)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=600)
