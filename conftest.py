@@ -6,6 +6,7 @@ import ctypes
 import functools
 import gc
 import itertools
+import math
 import os
 import shutil
 import subprocess
@@ -144,8 +145,11 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish(session):
     from jax import monitoring
 
+    from bmfjax.families import sampling
     from tests.shared_fits import with_shared_fits
 
+    # No fit ends, on a machine that is slow, by a limit of time that its test does not set.
+    sampling.MAX_TIME = math.inf
     monitoring.register_event_duration_secs_listener(_count_program)
     monitoring.register_event_listener(_count_found)
     for item in session.items:

@@ -41,7 +41,7 @@ USES = (
 
 def lines_of(code):
     done = subprocess.run(
-        [sys.executable, "-c", FORK + code], capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", FORK + code], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -31,9 +31,9 @@ class Ticks:
 
     def tick(self):
         """Let one waiting pass, and return at the next."""
-        assert self.waits.acquire(timeout=10), "no line is to come"
+        assert self.waits.acquire(timeout=600), "no line is to come"
         self.passed.release()
-        assert self.waits.acquire(timeout=10), "the line does not come"
+        assert self.waits.acquire(timeout=600), "the line does not come"
         self.waits.release()
 
 

@@ -38,7 +38,7 @@ ONES = {f.name: 1 for f in dataclasses.fields(Figures) if f.type in ("float | No
 FIGURES = Figures(**ONES | {"num_draws": DRAWS, "num_warmup": 0, "log_evidence": None})
 FIGURES = dataclasses.replace(FIGURES, complete=True, exact=True, layers_agreeing=(1.0,))
 #: Seconds until a file must be there.
-PATIENCE = 30
+PATIENCE = 600
 
 #: Texts whose contrast with what is behind them is below the first argument. Texts in the colours
 #: of the second stand on an image, and have one of these by how dark it is.
