@@ -34,6 +34,8 @@ PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 MOST_SHARING, MESH_WORDS = 8, ("auto", "none")
 #: CPU seconds that tables, files and page of a fit take, and those of the page.
 WRITING, PAGE_SECONDS = 5.0, 4.0
+#: The same of starts alone.
+WRITING_STARTS, STARTS_PAGE_SECONDS = 3.0, 2.5
 #: Share of the time that a command may take in which a page must be written, or is left out.
 LATE = 1.25
 #: Factors of a fit where their number is not given, and the model has none of its own.
@@ -788,7 +790,9 @@ def _fit(options) -> int:
             raise InputError(f"{output} holds no interrupted fit to resume; fit without --resume")
         return data, output
 
-    running_clock().limit, running_clock().aside = options.max_time, WRITING
+    clock = running_clock()
+    clock.limit, clock.follows = options.max_time, "report"
+    clock.aside, clock.aside_of_starts = WRITING, WRITING_STARTS
     if not first:
         options.line.close()
     with contextlib.ExitStack() as held:
@@ -825,7 +829,7 @@ def _fit(options) -> int:
             def write():
                 result = result_of(stage) if made is None else made
                 with _ended(AFTER):
-                    if hasattr(result, "modes") and result.figures.chains_differ:
+                    if _has_modes(result):
                         say("choosing modes")
                         _ = result.modes  # which are printed, and are on the page
                     options.line.close()
@@ -1082,7 +1086,8 @@ def _write_page(result, output) -> list:
     missing = []
     later = f"{_command('bmfjax', 'report', output)} writes it"
     clock = running_clock()
-    if clock.limit is not None and clock.spent + PAGE_SECONDS * clock.slowness > LATE * clock.limit:
+    takes = STARTS_PAGE_SECONDS if result.verdict.is_of_starts else PAGE_SECONDS
+    if clock.limit is not None and clock.spent + takes * clock.slowness > LATE * clock.limit:
         _say_error(f"the time was up before {output / PAGE} was written; {later}")
         return [output / PAGE]
     with _costs_itself(output / PAGE, later, missing):
@@ -1201,7 +1206,7 @@ def _tell(result, output) -> None:
         else f"rank {result.rank}" + f", {empty} empty" * (empty > 0)
     )
     _print_table(table, f"{what}: {result.model} model, {rank}")
-    if hasattr(result, "modes") and result.figures.chains_differ:
+    if _has_modes(result):
         _tell_modes(result.modes)
     _say(str(result.verdict))
     if result._can_be_checked and not result.verdict.is_of_starts:
@@ -1256,8 +1261,19 @@ def _end(result, missing, output, again, required=None) -> int:
     how_far = f"after {reached}; the results in {output} are from these"
     if result.verdict.is_of_starts:
         how_far = f"before the sampler drew; the results in {output} are where chains began"
-    _say_error(f"{why} {how_far}{more}")
+    _say_error(f"{why} {how_far}{_kept_back() * timed_out}{more}")
     return code if timed_out else INTERRUPTED
+
+
+def _kept_back() -> str:
+    """Say when sampling ended because of the limit, and how much of the limit the report has."""
+    from bmfjax.families.sampling import TOLD_SECONDS
+    from bmfjax.progress import minutes
+
+    spent, kept = running_clock().ended or (0.0, 0.0)
+    if kept < TOLD_SECONDS:
+        return ""
+    return f" (sampling ended at {minutes(spent)}, and {kept:.0f} s were kept for the report)"
 
 
 def _sampled(result) -> str:
@@ -1273,6 +1289,11 @@ def _sampled(result) -> str:
         f"{steps:,} step{'s' * (steps != 1)} of warm-up"
         f"{f'; one draw in {kept:,} was kept' * (kept > 1)}"
     )
+
+
+def _has_modes(result) -> bool:
+    """Tell whether there may be modes to look at; to search them takes long in many draws."""
+    return result.figures.chains_differ and hasattr(type(result), "modes")
 
 
 def _tell_modes(modes) -> None:

@@ -9,11 +9,16 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextvars import ContextVar
 
 #: A share of the machine that is smaller is not waited for.
 MOST_SLOWNESS = 8.0
+#: CPU seconds that a result of the starts takes.
+STARTS_SECONDS = 1.0
+#: Seconds whose share of the machine is that of now, and between looks at it.
+RECENT, MARK = 15.0, 3.0
 
 
 class OutOfTimeError(Exception):
@@ -24,13 +29,18 @@ class Clock:
     """The seconds since some work began, of the `limit` that it may take (None: any)."""
 
     def __init__(self, began: float | None = None):
-        self._here = time.monotonic(), time.process_time()
-        self.began = self._here[0] if began is None else began
+        self._marks = deque([(time.monotonic(), time.process_time())])
+        self.began = self._marks[0][0] if began is None else began
         self.limit: float | None = None
         #: Whether work that has no result yet ends with the time, too.
         self.binds = True
-        #: CPU seconds that the work takes after the result, of the same limit.
-        self.aside = 0.0
+        #: CPU seconds that the work takes after the result, of the same limit; and after one of
+        #: starts alone, of which there is less to tell.
+        self.aside = self.aside_of_starts = 0.0
+        #: What the time after the draws is for.
+        self.follows = "result"
+        #: When work ended because of the limit, and the seconds kept for what follows it.
+        self.ended: tuple[float, float] | None = None
 
     @property
     def spent(self) -> float:
@@ -39,17 +49,38 @@ class Clock:
 
     @property
     def slowness(self) -> float:
-        """Seconds that a CPU second of this work has taken so far, on a machine that has others."""
-        wall, cpu = time.monotonic() - self._here[0], time.process_time() - self._here[1]
+        """Seconds that a CPU second of this work takes now, on a machine that has other work."""
+        now, marks = (time.monotonic(), time.process_time()), self._marks
+        while len(marks) > 1 and now[0] - marks[1][0] >= RECENT:
+            marks.popleft()
+        if now[0] - marks[-1][0] >= MARK:
+            marks.append(now)
+        wall, cpu = now[0] - marks[0][0], now[1] - marks[0][1]
         return min(max(wall / max(cpu, 1e-3), 1.0), MOST_SLOWNESS)
 
-    def left(self, after: float = 0.0) -> float:
-        """Return the seconds that are left before what takes so many CPU seconds, or infinity."""
+    def kept(self, after: float = 0.0, *, drawn: bool = True) -> float:
+        """Return the seconds that are kept for what follows the draws, or else the starts.
+
+        It takes `after` CPU seconds until the result is there.
+        """
+        if self.limit is None:
+            return 0.0
+        after += self.aside if drawn else STARTS_SECONDS + self.aside_of_starts
+        # Half is for draws, whatever follows them.
+        return min(after * self.slowness, self.limit / 2)
+
+    def left(self, after: float = 0.0, *, drawn: bool = True) -> float:
+        """Return the seconds that are left before those that are kept, or infinity."""
         if self.limit is None:
             return math.inf
-        # Half is for draws, whatever follows them.
-        after = min((self.aside + after) * self.slowness, self.limit / 2)
-        return self.limit - self.spent - after
+        return self.limit - self.spent - self.kept(after, drawn=drawn)
+
+    def is_up(self, after: float = 0.0, *, drawn: bool = True) -> bool:
+        """Tell whether no time is left, and note when that was, and what is kept."""
+        if self.left(after, drawn=drawn) > 0:
+            return False
+        self.ended = self.spent, self.kept(after, drawn=drawn)
+        return True
 
     def has(self, seconds: float) -> bool:
         """Tell whether there is time for what takes so many CPU seconds, or must not end early."""

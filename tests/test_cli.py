@@ -24,7 +24,17 @@ import pytest
 
 import bmfjax
 from bmfjax import families, progress
-from bmfjax.cli import _choose_model, _cores_to_share, _end, _tell, build_parser, main
+from bmfjax.cli import (
+    _choose_model,
+    _cores_to_share,
+    _end,
+    _has_modes,
+    _kept_back,
+    _tell,
+    build_parser,
+    main,
+)
+from bmfjax.clock import clock_running
 from bmfjax.families import FAMILIES
 from bmfjax.infer import ChainRun
 from bmfjax.kernels.numerics import mesh
@@ -315,6 +325,30 @@ def test_a_part_that_is_required_decides_the_exit_code(tmp_path):
         assert _end(result, [], tmp_path, "", required) == code
         assert _end(result, ["report.html"], tmp_path, "", required) == 3
     assert build_parser().parse_args(["fit", "--require", "all"]).require == "all"
+
+
+def test_modes_are_searched_only_where_chains_differ():
+    """To look whether a fit has them must not search them, which may take longer than the draws."""
+
+    class Result:
+        figures = Figures(converged=True)
+
+        @property
+        def modes(self):
+            raise AssertionError("modes were searched")
+
+    assert not _has_modes(Result())
+    Result.figures = Figures(converged=False)
+    assert _has_modes(Result())
+    assert not _has_modes(types.SimpleNamespace(figures=Result.figures))
+
+
+def test_a_command_says_when_it_stopped_and_what_is_kept_for_the_report():
+    with clock_running() as clock:
+        assert _kept_back() == ""
+        clock.ended = 31.7, 8.2
+        said = _kept_back()
+    assert said == " (sampling ended at 0:31, and 8 s were kept for the report)"
 
 
 # ---- interruption: a process of its own ----------------------------------------------------

@@ -567,6 +567,28 @@ def test_no_stage_follows_that_has_no_time_to_compile(steps_of_a_second, monkeyp
     assert fitted(CURED, max_time=700).earlier == 520
 
 
+@pytest.mark.parametrize("limit", [65, 80])
+def test_for_starts_alone_less_time_is_kept_back(steps_of_a_second, monkeypatch, limit):
+    """Compiling, which takes a minute by this clock, may last until they can just be told."""
+    said = []
+
+    def options(is_short):
+        steps_of_a_second[0] += 60.0
+
+    monkeypatch.setattr("bmfjax.infer.run.chain_options", options)
+    monkeypatch.setattr(sampling, "say", lambda *of: said.append(": ".join(of)))
+    asks = asked(ALIKE, num_warmup=300, num_samples=100)
+    with clock_running() as clock:
+        clock.aside, clock.aside_of_starts, clock.follows = 30.0, 10.0, "report"
+        found = sampling.finish(asks, asks.chains(), max_time=limit)
+    assert found.timed_out and found.draws == LEAST_KEPT
+    assert "compiling the sampler: the last 11 s are for the report" in said
+    is_late = limit < 60 + 11
+    assert clock.ended[1] == (11.0 if is_late else 33.0)
+    # Without a step the statistics of the last one are not known.
+    assert (found.log_joint == 0).all() == is_late
+
+
 def test_without_a_number_of_draws_there_is_a_limit_of_time(few_looks, monkeypatch):
     monkeypatch.setattr(sampling, "MAX_TIME", 1e-9)
     found = fitted(APART)

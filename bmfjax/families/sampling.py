@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import math
 import os
@@ -179,12 +180,19 @@ def _ready(problem: Problem, chains: Chains) -> Callable[[ChainRun], bool]:
 
     def is_ready(run):
         about = 0.0 if run.is_kept else expected(kind).get("compiling", 0.0)
-        say("compiling the sampler", *[f"about {about:.0f} s"] * (about >= TOLD_SECONDS))
+        of_starts = functools.partial(clock.left, drawn=False)
+        note = [f"about {about:.0f} s"] * (about >= TOLD_SECONDS)
+        if not waits and math.isfinite(of_starts()):
+            kept = clock.kept(drawn=False)
+            note += [f"the last {kept:.0f} s are for the {clock.follows}"] * (kept >= TOLD_SECONDS)
+        say("compiling the sampler", *["; ".join(note)] * bool(note))
         if not waits and not run.is_kept and clock.left() < SHORT_SECONDS:
             run.prepare_to_stand()
         before = run.compile_seconds
         # The starts alone are a result at once.
-        found = run.is_ready(math.inf if waits else max(clock.left(), 0.0))
+        found = run.is_ready(math.inf if waits else of_starts)
+        if not found:
+            clock.is_up(drawn=False)
         took = run.compile_seconds - before
         # A program that JAX has in its own cache is there sooner.
         if found and took / clock.slowness >= TOLD_SECONDS:
@@ -317,7 +325,7 @@ def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
                     "with iasg a large step_size)"
                 )
             # With more factors there is a result already, of the chains before.
-            late = clock.left(_seconds_after(stage)) <= 0
+            late = clock.is_up(_seconds_after(stage))
             late &= not patient or stage.is_wider or chains.enough(run)
             due = time.monotonic() - stored > CHECKPOINT_SECONDS
             late, due, stops, cramped = run.together(late, due, interrupt.requested, is_cramped())

@@ -340,16 +340,20 @@ class ChainRun:
         every_of = {n: np.int32(every) for n, every in self.intervals(first).items()}
         return np.int32(first), np.int32(last), np.int32(self.num_warmup), every_of
 
-    def is_ready(self, seconds: float | None = None) -> bool:
+    def is_ready(self, seconds: float | Callable[[], float] | None = None) -> bool:
         """Compile the loop, once for all groups; say whether it is there in so many seconds.
 
-        What is late is compiled on, for this run or another of its form. Ctrl-C ends the wait, too,
-        where there are `seconds`, if infinitely many. On a mesh of several processes all wait.
+        A function of how many are left is asked often. What is late is compiled on, for this run or
+        another of its form. Ctrl-C ends the wait, too, where there are `seconds`, if infinitely
+        many. On a mesh of several processes all wait.
         """
         if self._advance is not None:
             return True
         if several_processes(self._mesh):
             seconds = None
+        left_now = seconds if callable(seconds) else None
+        if left_now is not None:
+            seconds = math.inf if left_now() > 0 else 0.0
         given, asked = self._given(), self._asked()
         if seconds is not None and seconds <= 0 and not self._is_made(*asked):
             return False  # it takes a while to trace it, too
@@ -361,6 +365,8 @@ class ChainRun:
             with contextlib.suppress(TimeoutError):
                 left = seconds and max(seconds - (time.monotonic() - began), 0.0)
                 stops = None if seconds is None else is_interrupted
+                if left_now is not None:
+                    stops = functools.partial(_stops, left_now)
                 self._advance = made.program(left, stops)
         finally:
             self.compile_seconds += time.monotonic() - began
@@ -729,12 +735,20 @@ class ChainRun:
                 kept[: self.num_chains, : values.shape[1]] = values
 
 
+def _stops(left: Callable[[], float]) -> bool:
+    """Tell whether nobody waits for what takes longer than is left."""
+    return is_interrupted() or left() <= 0
+
+
 def finish_in_time(run: ChainRun) -> None:
     """Advance to the end, or raise OutOfTimeError where the clock that runs leaves no time."""
     clock = running_clock()
-    if run.is_ready(max(clock.left(), 0.0) if clock.binds else None):
-        run.finish(on_chunk=lambda run: clock.binds and clock.left() <= 0.0)
+    # Where there is no time for starts, there is none for draws.
+    left = functools.partial(clock.left, drawn=False)
+    if run.is_ready(left if clock.binds else None):
+        run.finish(on_chunk=lambda run: clock.binds and left() <= 0.0)
     if not run.is_complete:
+        clock.is_up(drawn=False)
         raise OutOfTimeError
 
 
