@@ -303,6 +303,11 @@ def test_new_lines_of_a_fit_without_draws_need_its_time():
         found = fit.given_new(problem()[0])
     assert found.verdict.remedy == begun.remedy and "num_samples" not in str(found.verdict)
     assert found.verdict.status == begun.status and "repeat where" in str(found.verdict)
+    # One that drew until the time was up needs more of it, too.
+    stopped = dataclasses.replace(fitted().verdict, remedies={"chains": "go on"})
+    stopped = stopped.changed(complete=False, timed_out=True)
+    found = fitted()._judged(stopped).given_new(problem()[0])
+    assert found.verdict.remedies == {"chains": "go on"}
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """`Fit.recommend` and `bmfjax recommend`: against what follows from the draws one by one."""
 
 import dataclasses
+import operator
 import warnings
 from pathlib import Path
 
@@ -255,11 +256,18 @@ def test_what_a_run_without_draws_says_comes_with_a_warning(tmp_path, capsys):
         lambda fit: fit.predict([3], [1]),
         lambda fit: fit.summary(),
         lambda fit: fit.to_frame(),
+        *map(operator.attrgetter, ("usage", "basis", "usage_sd", "basis_sd", "spread", "idata")),
+        lambda fit: fit.rank_probabilities,
+        lambda fit: fit.draws(),
+        lambda fit: fit.to_arviz(),
+        lambda fit: fit.plot.factors(),
     ):
         cut = dataclasses.replace(fit, verdict=judged)
         cut._repr_html_()  # which has the verdict
         with pytest.raises(InputError):  # and no warning
             cut.predict(kind="median")
+        with pytest.raises(InputError, match="one chain"):
+            cut.stacked()
         with pytest.warns(UserWarning, match="draws repeat where chains began; means") as told:
             ask(cut)
             ask(cut)

@@ -64,7 +64,7 @@ from bmfjax.report.summaries import summaries
 from bmfjax.result import ModesMixin
 from bmfjax.specs import features as spec
 from bmfjax.specs.base import AUTO, digest, settings_text
-from bmfjax.verdict.undrawn import of_draws
+from bmfjax.verdict.undrawn import of_draws, of_posterior
 
 #: Steps after the start before draws are kept of a run that finds its own warm-up, the least and
 #: the most, which cost a part of the search. Ten let matrices whose sweep takes a second have
@@ -153,17 +153,17 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
     _shown_factors = "that at least a tenth of the draws use"
     _ranks_beforehand = "all numbers of features that are there, up to {most}, are equally probable"
 
-    @functools.cached_property
+    @of_posterior
     def found(self) -> features.Features:
         """What the draws say of each feature, see `bmfjax.posterior.features.Features`."""
         return features.features_of(self.usage_draws, self.basis_draws)
 
-    @property
+    @of_posterior
     def usage_binary(self) -> np.ndarray:
         """Rows that rather have each feature than not, (rows, rank) bool."""
         return without(self.found.members >= 0.5, self.data.empty_rows)
 
-    @property
+    @of_posterior
     def basis_binary(self) -> np.ndarray:
         """Columns that each feature rather concerns than not, (columns, rank) bool."""
         return without(self.found.concerned >= 0.5, self.data.empty_columns)
@@ -273,7 +273,7 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         before ended. As in the fit, no row has a feature that is absent from the draw.
         """
         data, density = signs_of(new), FeatureDensity(self.rank, presence=PRESENCE)
-        known = {n: v for n, v in self.draws().items() if n not in ROWS}
+        known = {n: v for n, v in self._draws().items() if n not in ROWS}
         start = {"usage": jnp.zeros((new.num_rows, self.rank))}
         if "row_scale" in known:
             start["row_effect"] = jnp.zeros(new.num_rows)

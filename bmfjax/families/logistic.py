@@ -298,7 +298,7 @@ class ExactLogisticFit(LogOddsFit):
         """
         density = LogisticDensity(self.rank, **self.settings["priors"])
         data, names = sign_blocks(new), [n for n in density.sites if n in ("usage", "row_effect")]
-        known = {n: v for n, v in self.draws().items() if n not in names}
+        known = {n: v for n, v in self._draws().items() if n not in names}
         shapes = {"usage": (new.num_rows, self.rank), "row_effect": (new.num_rows,)}
         start = {n: jnp.zeros(shapes[n]) for n in names}
 
@@ -360,7 +360,7 @@ class LogisticFit(LogOddsFit):
 
     def _log_prior(self):
         priors = self.settings["priors"]
-        return mixture.log_prior(self.draws(), priors["scale"], priors["bias_scale"])
+        return mixture.log_prior(self._draws(), priors["scale"], priors["bias_scale"])
 
     def log_proposal(self) -> np.ndarray:
         """Return the log density of every draw under what it was drawn from, (chain, draw) float64.
@@ -368,7 +368,7 @@ class LogisticFit(LogOddsFit):
         The mixture of the starts of a variational fit. Beside the log prior it is what
         ``az.loo_approximate_posterior`` of ArviZ 1.x corrects by; see `to_arviz`.
         """
-        return mixture.log_mixture(self.approximation, self.draws(), self.rank)
+        return mixture.log_mixture(self.approximation, self._draws(), self.rank)
 
     def _width(self):
         starts, _, width = self.approximation["usage_mean"].shape

@@ -47,6 +47,7 @@ from bmfjax.report.summaries import summaries
 from bmfjax.result import ModesMixin
 from bmfjax.specs import NMF
 from bmfjax.specs.base import digest, settings_text
+from bmfjax.verdict.undrawn import of_posterior
 
 RATES = ("usage_rate", "basis_rate")
 #: Root mean square of the data between which float32 holds squares, and precisions of the noise.
@@ -109,7 +110,7 @@ class NonnegativeFit(ModesMixin, NumbersFit):
     _is_signed = False
     _counts_as_factor, _ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
 
-    @functools.cached_property
+    @of_posterior
     def spread(self):
         return verdict.farther_spread(self.usage_draws, self.basis_draws)
 

@@ -54,7 +54,7 @@ from bmfjax.report.summaries import summaries
 from bmfjax.result import ModesMixin
 from bmfjax.specs import poisson as spec
 from bmfjax.specs.base import digest, settings_text
-from bmfjax.verdict.undrawn import of_draws
+from bmfjax.verdict.undrawn import of_draws, of_posterior
 
 #: Steps before draws are kept of a run that finds its own warm-up.
 WARMUP = 100
@@ -118,7 +118,7 @@ class PoissonFit(ModesMixin, NumbersFit):
     _counts_as_factor = "A factor counts in a draw where it is there."
     _ranks_beforehand = "all numbers of factors that are there, up to {most}, are equally probable"
 
-    @functools.cached_property
+    @of_posterior
     def spread(self):
         return verdict.farther_spread(self.usage_draws, self.basis_draws)
 
@@ -253,7 +253,7 @@ class PoissonFit(ModesMixin, NumbersFit):
             keys = random.split(key, len(known["basis"]))
             return lax.scan(draw, usage, (keys, known))[1] / jnp.maximum(unit, LEAST)[:, None]
 
-        draws = self.draws()
+        draws = self._draws()
         return np.stack([
             np.asarray(chain(key, {n: draws[n][c] for n in names}, data))[SETTLE_ROWS:]
             for c, key in enumerate(random.split(random.key(seed), self._num_chains))

@@ -1147,7 +1147,7 @@ def _draws_of_new(fit, new, side, sweeps, seed, attributes) -> dict:
     data, own = _blocks_of(new, link, settings["stars"]), FACTORS[side]
     if sides:
         data = data._replace(**{f"{side}_attributes": (plain(attributes),)})
-    known = {n: v for n, v in fit.draws().items() if n not in (own, f"{side}_effect")}
+    known = {n: v for n, v in fit._draws().items() if n not in (own, f"{side}_effect")}
     start = {own: jnp.zeros((size, fit.rank))}
     if density.effects:
         start[f"{side}_effect"] = jnp.zeros(size)
@@ -1167,8 +1167,11 @@ def _verdict_of_new(fit, found, side, mixing) -> verdict.Verdict:
         mixing, found._num_chains, found.agreement, after,
         found.other_draws.get("cutpoints"),
         exact=found.link == "identity",
-        tried=verdict.Tried(draws=int(fit.figures.num_draws)),
+        tried=verdict.Tried(draws=int(fit.figures.num_draws), stopped=not fit.figures.complete),
     )  # fmt: skip
+    # What was stopped goes on as the fit says.
+    if own := fit.verdict.remedies.get("chains", ""):
+        judged = dataclasses.replace(judged, remedies={"chains": own})
     # The lines of the other side were learned in the fit, whatever the new ones have of them.
     learned = {other: getattr(fit.figures, other)}
     judged = judged.changed(
@@ -1176,7 +1179,5 @@ def _verdict_of_new(fit, found, side, mixing) -> verdict.Verdict:
     )
     if not fit.verdict.undrawn:
         return judged
-    # Draws given what is none of the posterior are none either, and the fit needs the time.
-    judged = judged.changed(converged=False)
-    remedies = {"chains": fit.verdict.remedies.get("chains", "")}
-    return dataclasses.replace(judged, notes=(fit.verdict.undrawn,), remedies=remedies)
+    # Draws given what is none of the posterior are none either.
+    return dataclasses.replace(judged.changed(converged=False), notes=(fit.verdict.undrawn,))

@@ -23,6 +23,7 @@ from bmfjax.report.model_fit import draw_calibration
 from bmfjax.report.number import draw_number
 from bmfjax.report.ratings import draw_curve, prediction
 from bmfjax.report.tiles import draw_tiles, tiles_size
+from bmfjax.verdict.undrawn import warn_undrawn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -224,6 +225,7 @@ class Plots:
         """Return how the page of the model draws it; refuse what the fit lacks."""
         if said := self._refusal(name):
             raise InputError(f"there is no plot.{name}() of this fit: {said}")
+        warn_undrawn(self._fit, stacklevel=3)
         makers = {
             "matrix": overview.matrix,
             "factors": factors,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from bmfjax.posterior.pointwise import total_density
 from bmfjax.report import interop, write_report
 from bmfjax.report.drawings import Plots
 from bmfjax.result import tables
-from bmfjax.verdict.undrawn import of_draws
+from bmfjax.verdict.undrawn import of_draws, of_posterior
 
 
 class ExportsMixin:
@@ -97,6 +96,7 @@ class ExportsMixin:
         """
         return tables.of_factors(self, of)
 
+    @of_draws
     def to_anndata(
         self, adata=None, *, key: str = "bmf", obs: bool = False, overwrite: bool = False
     ):
@@ -147,11 +147,12 @@ class ExportsMixin:
         checks.switch("obs", obs)
         return interop.to_anndata(self, adata, key, obs, overwrite)
 
-    @functools.cached_property
+    @of_posterior
     def idata(self) -> Any:
         """ArviZ container: `posterior`, `sample_stats`, `observed_data`; see `to_arviz`."""
         return self.to_arviz()
 
+    @of_draws
     def to_arviz(
         self,
         *,

@@ -32,7 +32,7 @@ from bmfjax.result.stacked import StackingMixin
 from bmfjax.result.stored import StoredMixin
 from bmfjax.specs.base import AUTO
 from bmfjax.verdict import FACTOR_NAMES, Figures, Mixing, Verdict, mixing, spread
-from bmfjax.verdict.undrawn import of_draws
+from bmfjax.verdict.undrawn import of_draws, of_posterior
 
 
 def _renamed(figures: Figures, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -229,7 +229,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
             return None
         return self.trace["rank"][:, int(self.figures.num_warmup) :]
 
-    @property
+    @of_posterior
     def rank_probabilities(self) -> dict[int, float] | None:
         """Posterior probability of every number of factors that was drawn.
 
@@ -390,22 +390,22 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         """Number of chains."""
         return self.usage_draws.shape[0]
 
-    @functools.cached_property
+    @of_posterior
     def usage(self) -> np.ndarray:
         """Posterior means, (rows, rank) float64."""
         return self._moments("usage")[0]
 
-    @functools.cached_property
+    @of_posterior
     def basis(self) -> np.ndarray:
         """Posterior means, (columns, rank) float64."""
         return self._moments("basis")[0]
 
-    @functools.cached_property
+    @of_posterior
     def usage_sd(self) -> np.ndarray:
         """Posterior standard deviations, (rows, rank) float64."""
         return self._moments("usage")[1]
 
-    @functools.cached_property
+    @of_posterior
     def basis_sd(self) -> np.ndarray:
         """Posterior standard deviations, (columns, rank) float64."""
         return self._moments("basis")[1]
@@ -415,8 +415,12 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         draws = self.usage_draws if name == "usage" else self.basis_draws
         return draws.mean((0, 1), dtype=np.float64), draws.std((0, 1), dtype=np.float64)
 
+    @of_draws
     def draws(self) -> dict[str, np.ndarray]:
         """Return aligned draws, ``{site: (chain, draw, ...)}``."""
+        return self._draws()
+
+    def _draws(self) -> dict[str, np.ndarray]:
         factors = {"usage": np.asarray(self.usage_draws), "basis": np.asarray(self.basis_draws)}
         return factors | dict(self.other_draws)
 
@@ -440,7 +444,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         """
         return entries
 
-    @functools.cached_property
+    @of_posterior
     def spread(self) -> Coverage:
         """How far apart the solutions in the draws are, computed once.
 

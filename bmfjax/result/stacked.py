@@ -9,6 +9,7 @@ import numpy as np
 
 from bmfjax.data import InputError
 from bmfjax.posterior.packed import chosen_draws
+from bmfjax.verdict.undrawn import of_draws
 
 #: Parts that the draws are in, each of one chain: weights are rounded to their number.
 PARTS = 20
@@ -17,6 +18,7 @@ PARTS = 20
 class StackingMixin:
     """The fit of draws of all chains, as many of each as it weighs."""
 
+    @of_draws
     def stacked(self) -> Self:
         """Return the fit whose draws are those of each chain by its stacking weight.
 

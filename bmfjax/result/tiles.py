@@ -12,12 +12,13 @@ from bmfjax.data import InputError, checks
 from bmfjax.diagnostics import binarize, threshold, threshold_pairs
 from bmfjax.posterior import trust
 from bmfjax.posterior.selection import without
-from bmfjax.verdict.undrawn import of_draws
+from bmfjax.verdict.undrawn import of_draws, of_posterior
 
 
 class RoundedMixin:
     """Factors of zeros and ones, drawn as such or rounded."""
 
+    @of_draws
     def binarize(self, method: str = "map") -> tuple[np.ndarray, np.ndarray]:
         """Boolean factors by one of four rules, all chosen without a known truth.
 
@@ -56,12 +57,12 @@ class RoundedMixin:
         best = threshold_pairs(self.usage, self.basis, ones, observed)
         return self.usage > best.tau_usage, self.basis > best.tau_basis
 
-    @property
+    @of_posterior
     def usage_binary(self) -> np.ndarray:
         """The most probable Boolean factors, (rows, rank) bool; see `binarize`."""
         return self._rounded()[0]
 
-    @property
+    @of_posterior
     def basis_binary(self) -> np.ndarray:
         """The same, (columns, rank) bool."""
         return self._rounded()[1]
