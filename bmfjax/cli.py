@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bmfjax.clock import clock_running, running_clock
-from bmfjax.errors import InputError, printable, version_of
+from bmfjax.errors import InputError, did_you_mean, printable, version_of
 from bmfjax.progress import say, status_line
 
 INTERRUPTED, DEFAULT_CHAINS = 130, 4
@@ -59,7 +59,14 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Its errors hold what was given, such as names of files."""
+    """Its errors hold what was given, such as names of files, and what may have been meant."""
+
+    def _check_value(self, action, value):
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            hint = did_you_mean(value, action.choices)
+            raise argparse.ArgumentError(action, f"{error.message}{hint}") from None
 
     def error(self, message):
         # One line: all options together are a screen, in which it would not be seen.

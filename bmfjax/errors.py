@@ -1,6 +1,8 @@
 """The one exception for bad input, what of a text a terminal may show, and installed versions."""
 
+import difflib
 import unicodedata
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
 #: Categories of characters that steer a terminal or break a line, and characters that turn the
@@ -21,6 +23,31 @@ class InputError(ValueError):
         ...
     bmfjax.errors.InputError: rank is 0; give a number from 1 to 16
     """
+
+
+def meant(text: str, names: Iterable) -> str | None:
+    """Return the name that a text nearly is, in whatever case; None where there is no such name.
+
+    Examples
+    --------
+    >>> meant("feature", ["features", "relaxed"]), meant("Q1", ["q1", "q2"]), meant("x", ["y"])
+    ('features', 'q1', None)
+    """
+    known = {str(name).lower(): str(name) for name in names}
+    close = difflib.get_close_matches(text.lower(), known, n=1)
+    return known[close[0]] if close else None
+
+
+def did_you_mean(text: object, names: Iterable) -> str:
+    """Return what ends a message about a text that is none of the names, if it nearly is one.
+
+    Examples
+    --------
+    >>> did_you_mean("feature", ["features", "relaxed"]), did_you_mean(3, ["features"])
+    ("; did you mean 'features'?", '')
+    """
+    close = meant(text, names) if isinstance(text, str) else None
+    return "" if close is None else f"; did you mean {close!r}?"
 
 
 def printable(text):

@@ -231,6 +231,20 @@ def test_generated_files_hold_their_truth(tmp_path, capsys):
     assert run("generate", "tiles", *size, "--output", tiles, "--overwrite") == 0
 
 
+def test_a_word_that_is_nearly_right_is_told_the_right_one(capsys):
+    for words, meant in (
+        (["fitt"], "fit"),
+        (["fit", "--model", "feature"], "features"),
+        (["fit", "--require", "factor"], "factors"),
+        (["fit", "--model", "xyz"], None),
+    ):
+        with pytest.raises(SystemExit):
+            build_parser().parse_args(words)
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and "invalid choice" in said
+        assert (f"; did you mean {meant!r}?" in said) == (meant is not None) == ("did" in said)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

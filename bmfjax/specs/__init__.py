@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
-from bmfjax.errors import InputError
+from bmfjax.errors import InputError, did_you_mean, meant
 from bmfjax.specs.base import Model, Sampler, parameters, prior_names
 from bmfjax.specs.boolean import SMC, DeepOrMachine, Hamming, OneHot, OrMachine, OrMachineEffects
 from bmfjax.specs.features import Features
@@ -113,8 +112,8 @@ def with_fields_refused(function: Callable) -> Callable:
                 raise InputError(f"{name} is no argument of {what}; give {made}")
             if name in _REPLACED:
                 raise InputError(f"{name} is no argument of {what} any more; {_REPLACED[name]}")
-            if close := difflib.get_close_matches(name, known, n=1):
-                raise InputError(f"{name} is no argument of {what}; did you mean {close[0]}?")
+            if close := meant(name, known):
+                raise InputError(f"{name} is no argument of {what}; did you mean {close}?")
         return function(*args, **given)
 
     return checked
@@ -125,7 +124,7 @@ def _sampler_class(name: str, model: type[Model]) -> type[Sampler]:
     if name in known:
         return known[name]
     owners = [m for m, kind in MODELS.items() if name in samplers_of(kind)]
-    hint = f"; it belongs to {', '.join(owners)}" if owners else ""
+    hint = f"; it belongs to {', '.join(owners)}" if owners else did_you_mean(name, known)
     raise InputError(f"sampler is {name!r}; model {model.name!r} has {', '.join(known)}{hint}")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bmfjax.errors import InputError
+from bmfjax.errors import InputError, did_you_mean
 
 
 def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
@@ -53,5 +53,6 @@ def one_of(name: str, value: Any, choices: Iterable) -> Any:
     """Return a value that is among the choices."""
     choices = tuple(choices)
     if value not in choices:
-        raise InputError(f"{name} is {value!r}; choose from {', '.join(map(str, choices))}")
+        known = ", ".join(map(str, choices))
+        raise InputError(f"{name} is {value!r}; choose from {known}{did_you_mean(value, choices)}")
     return value

@@ -84,6 +84,22 @@ def test_columns_are_chosen_by_names(tmp_path, options, columns, labels):
         assert data.dense(int)[:, 1:].tolist() == [[1, 0], [0, 1], [0, 1], [1, 0]]
 
 
+def test_columns_that_are_nearly_named_are_told(tmp_path):
+    path = written(tmp_path, "name,coughing,Sneezing,fever\nann,1,0,1\nbob,0,1,1\ncid,1,1,0\n")
+    for options, meant in (
+        ({"columns": "cough:sneze"}, "coughing:Sneezing"),
+        ({"columns": "coughing:fevr"}, "coughing:fever"),
+        ({"columns": ["coughing", "SNEEZING"]}, "Sneezing"),
+        ({"ignore": "coughing,fevers"}, "fever"),
+        ({"columns": "cough:x"}, None),
+        ({"columns": "x"}, None),
+    ):
+        with pytest.raises(InputError, match="0 columns of the table have that name") as said:
+            load(path, **options)
+        hint = "" if meant is None else f"; did you mean {meant!r}?"
+        assert str(said.value).endswith(f"coughing, Sneezing, fever{hint}")
+
+
 def test_a_flipped_code_is_a_flipped_matrix(tmp_path):
     path = written(tmp_path, SURVEY)
     flipped = load(path, one="No", zero="Yes", missing="Don't know")

@@ -1,7 +1,6 @@
 """From a shipped name or a file to a matrix of any kind; `formats` lists what can be read."""
 
 import contextlib
-import difflib
 import inspect
 import os
 import textwrap
@@ -18,6 +17,7 @@ from bmfjax.data.io.npz import read_truth
 from bmfjax.data.names import title_of
 from bmfjax.data.reading.annotated import is_annotated
 from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked
+from bmfjax.errors import meant
 
 #: A file that every stored fit has.
 OF_FIT = "summary.json"
@@ -312,8 +312,8 @@ def _file(source, or_name=False):
     if not or_name or path.suffix.lower() in READERS or len(path.parts) > 1:
         raise InputError(f"{path} does not exist: no such file; check the path")
     names = dataset_names()
-    close = difflib.get_close_matches(str(source).lower(), names, n=1)
-    hint = f"did you mean {close[0]!r}? The" if close else "the"
+    close = meant(str(source), names)
+    hint = f"did you mean {close!r}? The" if close else "the"
     raise InputError(
         f"{str(source)!r} is no shipped matrix, and there is no such file; {hint} shipped ones are "
         f"{', '.join(names)}"

@@ -23,6 +23,7 @@ from bmfjax.data.reading.cells import (
     number,
 )
 from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked, option, quoted
+from bmfjax.errors import did_you_mean, meant
 
 #: Fields of a line that has few of them: numbers in it may rise by chance.
 FEW = 4
@@ -366,8 +367,17 @@ def chosen(given: Sequence[str], names: Sequence[str], option_name) -> list[str]
             raise InputError(
                 f"{option_name} is {text!r} and {sum(n == text for n in names)} columns of the "
                 f"table have that name; give one of {', '.join(map(str, names[:8]))}"
+                f"{_columns_meant(text, names)}"
             )
     return found
+
+
+def _columns_meant(text: str, names: Sequence[str]) -> str:
+    """Return the hint at the column, or the first and last one, that a text nearly names."""
+    if ":" not in text:
+        return did_you_mean(text, names)
+    ends = [end if end in names else meant(end, names) for end in text.split(":", 1)]
+    return "" if None in ends else f"; did you mean {':'.join(ends)!r}?"
 
 
 class Parts(NamedTuple):
