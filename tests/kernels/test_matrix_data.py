@@ -159,10 +159,14 @@ def test_sparse_products_are_those_of_the_dense_matrix(seed, density, block):
     values[r.random(23) < 0.3], values[:, r.random(9) < 0.3] = 0.0, 0.0
     values[r.integers(23)] = 1.0
     usage, basis = (r.random((size, 2), np.float32) for size in values.shape)
-    with mock.patch.object(matrix, "BLOCK", block), jax.disable_jit():
-        data = sparse_matrix_data(sp.csr_array(values))
+
+    def answers(data, usage, basis):
         found = [cross_product(data, f, o) for f, o in (("usage", basis), ("basis", usage))]
-        residual = residual_sum_of_squares(usage, basis, data)
+        return *found, residual_sum_of_squares(usage, basis, data)
+
+    with mock.patch.object(matrix, "BLOCK", block):
+        data = sparse_matrix_data(sp.csr_array(values))
+        *found, residual = fast_jit(answers)(data, usage, basis)
     np.testing.assert_allclose(found[0], (values @ basis).T, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found[1], (values.T @ usage).T, rtol=1e-5, atol=1e-5)
     assert float(residual) == pytest.approx(((values - usage @ basis.T) ** 2).sum(), rel=1e-5)
