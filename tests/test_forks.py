@@ -19,7 +19,7 @@ def forked(what):
     warnings.simplefilter("ignore")  # of JAX, which warns of every fork
     child = os.fork()
     if not child:
-        signal.alarm(60)
+        signal.alarm(600)
         try:
             what()
             print("done", flush=True)

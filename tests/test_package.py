@@ -56,8 +56,8 @@ def test_help_and_wrong_commands_load_no_jax():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_new_process_knows_all_fits_and_imports_what_is_large_late():
-    """One process for all of it: each imports JAX."""
+def test_a_new_process_knows_all_fits_and_imports_what_is_large_late(tmp_path):
+    """One process for all of it: each imports JAX, and ArviZ takes as long again."""
     code = (
         "import sys, bmfjax\n"
         "def names(kind):\n"
@@ -65,9 +65,14 @@ def test_a_new_process_knows_all_fits_and_imports_what_is_large_late():
         "print(sorted(names(bmfjax.Fit)))\n"
         "import bmfjax.diagnostics, bmfjax.report\n"
         "print(sorted({'arviz', 'matplotlib'} & set(sys.modules)))\n"
+        "import bmfjax.diagnostics.arviz as files\n"
+        "files.write_netcdf(files.datasets({'a': [[0.0, 1.0]]}), sys.argv[1])\n"
+        "files.read_netcdf(sys.argv[1])\n"
+        "assert 'arviz' not in sys.modules\n"
         "bmfjax.diagnostics.to_inference_data({'a': [[0.0, 1.0]]})\n"
+        "bmfjax.diagnostics.posterior_dataset\n"
     )
-    command = [sys.executable, "-W", "error::FutureWarning", "-c", code]
+    command = [sys.executable, "-W", "error::FutureWarning", "-c", code, tmp_path / "draws.nc"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     fits, imported = done.stdout.splitlines()
     assert "BooleanFit" in fits and imported == "[]"

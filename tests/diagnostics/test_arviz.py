@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -170,17 +168,6 @@ def test_summary_has_our_numbers():
     found = table.loc["noise", ["mean", "ess_bulk", "ess_tail", "r_hat"]]
     np.testing.assert_allclose(found.to_numpy(float), expected, rtol=1e-6)
     assert len(summary(idata, ["usage", "noise"])) == 7
-
-
-def test_only_asked_for_does_arviz_load(tmp_path):
-    code = (
-        "import sys, bmfjax.diagnostics as d, bmfjax.diagnostics.arviz as a;"
-        f"path = {str(tmp_path / 'draws.nc')!r};"
-        "a.write_netcdf(a.datasets({'a': [[0.0, 1.0]]}), path); a.read_netcdf(path);"
-        "assert 'arviz' not in sys.modules;"
-        "d.to_inference_data({'a': [[0.0, 1.0]]}); d.posterior_dataset"
-    )
-    subprocess.run([sys.executable, "-W", "error::FutureWarning", "-c", code], check=True)
 
 
 @pytest.mark.parametrize(
