@@ -46,10 +46,9 @@ def no_cache():
 def run_of(seed):
     """Return the chains of a small model at their start, as a new process would."""
     forget_programs()
-    init = {"usage": np.ones((6, 1)), "basis": np.ones((4, 1))}
+    init = {"usage": np.full((6, 1), 0.5), "basis": np.full((4, 1), 0.5)}
     values, lengths = np.kron(np.eye(2), np.ones((3, 2))), {"num_warmup": 3, "num_samples": 9}
-    quick = {"sampler": bmfjax.Gibbs(update="gibbs", moves=[]), "num_chains": 2}
-    problem = ask(values, 1, **quick, **lengths, seed=seed, init=init)
+    problem = ask(values, 1, model="relaxed", num_chains=2, **lengths, seed=seed, init=init)
     return problem.chains().run(problem)
 
 
