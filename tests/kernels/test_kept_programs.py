@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
-import bmfjax
 from bmfjax.errors import version_of
 from bmfjax.families import ask
 from bmfjax.kernels.base import init_from
