@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bmfjax.posterior.searches import needed
+from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict.figures import NAN, Figures
 from bmfjax.verdict.part import SLOW, WIDE, Bounds, Holds, Part, mixed, slowest
 
@@ -122,11 +123,28 @@ def _come_and_go(figures: Figures) -> bool:
 
 
 def in_range(figures: Figures) -> str:
-    """Say the number of factors: one, or from where to where it is with a probability of 0.9."""
+    """Say the number of factors: one, or from where to where it is with a probability of 0.9.
+
+    The Monte Carlo error of the probability stands beside it where that is large.
+
+    Examples
+    --------
+    >>> for effective in (20.0, 400.0):
+    ...     in_range(Figures(rank=3, rank_probability=0.93, ess_rank=effective))
+    '3 with probability 0.93 ± 0.06'
+    '3 with probability 0.93'
+    """
     low, high = figures.rank_between or (figures.rank, figures.rank)
     if low == high:
-        return f"{figures.rank} with probability {figures.get('rank_probability'):.2f}"
-    return f"between {low} and {high} ({figures.rank_between_probability:.2f})"
+        return f"{figures.rank} with probability {_share(figures, 'rank_probability')}"
+    return f"between {low} and {high} ({_share(figures, 'rank_between_probability')})"
+
+
+def _share(figures: Figures, name: str) -> str:
+    """Write a share of the draws, and its error where it is larger than is asked of predictions."""
+    share, effective = figures.get(name), figures.get("ess_rank")
+    error = math.sqrt(share * (1.0 - share) / max(effective, 1.0))
+    return f"{share:.2f}" + f" ± {error:.2f}" * (error > ACCURATE)
 
 
 def shortest_range(probabilities: Mapping[int, float]) -> tuple[int, int, float]:
