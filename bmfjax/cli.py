@@ -58,6 +58,10 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
         return [line for part in text.split("\n") for line in split(part, width)]
 
 
+#: Whether this process ends with the command.
+_is_process = False
+
+
 class _Parser(argparse.ArgumentParser):
     """Its errors hold what was given, such as names of files, and what may have been meant."""
 
@@ -767,6 +771,7 @@ def _add_reading(parser) -> None:
 
 def _fit(options) -> int:
     from bmfjax.families.sampling import estimate, remember_report, result_of, sampled
+    from bmfjax.kernels.numerics.compiling import let_compilations_wait
     from bmfjax.kernels.numerics.mesh import agreed, is_first
     from bmfjax.store import (
         CHECKPOINT,
@@ -800,6 +805,7 @@ def _fit(options) -> int:
     clock = running_clock()
     clock.limit, clock.follows = options.max_time, "report"
     clock.aside, clock.aside_of_starts = WRITING, WRITING_STARTS
+    clock.meanwhile = _prepare_page if first else None
     if not first:
         options.line.close()
     with contextlib.ExitStack() as held:
@@ -834,6 +840,8 @@ def _fit(options) -> int:
             made = None if data.is_shared else result_of(stage)
 
             def write():
+                if _is_process:
+                    let_compilations_wait()
                 result = result_of(stage) if made is None else made
                 with _ended(AFTER):
                     if _has_modes(result):
@@ -948,6 +956,14 @@ def _fit_apart(options) -> int:
 def _exported(options, output) -> Path | None:
     """Return where the table of factors goes."""
     return output / f"factors.{options.export}" if options.export else None
+
+
+def _prepare_page() -> None:
+    """Load what draws the page; what is wrong with it will be said of the page."""
+    from bmfjax.report.style import prepare
+
+    with contextlib.suppress(Exception):
+        prepare()
 
 
 def _check_tables(options, output, replace) -> None:
@@ -1772,6 +1788,8 @@ def _datasets(options) -> int:
 
 def run() -> None:
     """Entry point of the `bmfjax` command."""
+    global _is_process
+    _is_process = True
     code = main()
     compiling = sys.modules.get("bmfjax.kernels.numerics.compiling")
     if code >= SIGNALLED or (compiling is not None and compiling.is_compiling()):

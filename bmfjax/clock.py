@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 
 #: A share of the machine that is smaller is not waited for.
@@ -39,6 +39,8 @@ class Clock:
         self.aside = self.aside_of_starts = 0.0
         #: What the time after the draws is for.
         self.follows = "result"
+        #: What can be done, once, while something else is waited for.
+        self.meanwhile: Callable[[], None] | None = None
         #: When work ended because of the limit, and the seconds kept for what follows it.
         self.ended: tuple[float, float] | None = None
 
@@ -81,6 +83,12 @@ class Clock:
             return False
         self.ended = self.spent, self.kept(after, drawn=drawn)
         return True
+
+    def use_wait(self) -> None:
+        """Do what can be done while something is waited for; the next wait has nothing to do."""
+        work, self.meanwhile = self.meanwhile, None
+        if work is not None:
+            work()
 
     def has(self, seconds: float) -> bool:
         """Tell whether there is time for what takes so many CPU seconds, or must not end early."""

@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 import types
 import warnings
@@ -30,6 +31,7 @@ from bmfjax.cli import (
     _end,
     _has_modes,
     _kept_back,
+    _prepare_page,
     _tell,
     build_parser,
     main,
@@ -37,7 +39,7 @@ from bmfjax.cli import (
 from bmfjax.clock import clock_running
 from bmfjax.families import FAMILIES
 from bmfjax.infer import ChainRun
-from bmfjax.kernels.numerics import mesh
+from bmfjax.kernels.numerics import compiling, mesh
 from bmfjax.kernels.ratings.gibbs import PMFDensity, pmf_gibbs
 from bmfjax.posterior.held_out import HeldOut
 from bmfjax.report import page
@@ -363,6 +365,34 @@ def test_a_command_says_when_it_stopped_and_what_is_kept_for_the_report():
         clock.ended = 31.7, 8.2
         said = _kept_back()
     assert said == " (sampling ended at 0:31, and 8 s were kept for the report)"
+
+
+def test_what_is_still_compiled_leaves_the_processor_to_the_report(monkeypatch):
+    put_back = []
+    monkeypatch.setattr(os, "setpriority", lambda *of: put_back.append(of), raising=False)
+    compiling.let_compilations_wait()
+    assert put_back == []
+    over = threading.Event()
+    late = compiling.Compilation(lambda: over.wait(60))
+    assert not late.is_over
+    compiling.let_compilations_wait()
+    over.set()
+    assert late.program() and late.is_over
+    if Path("/proc/self/task").is_dir():
+        assert {priority for _, _, priority in put_back} == {compiling.LOWEST_PRIORITY}
+        assert threading.get_native_id() not in [number for _, number, _ in put_back]
+
+
+def test_the_report_is_prepared_once_while_something_is_waited_for(monkeypatch):
+    done = []
+    with clock_running() as clock:
+        clock.use_wait()
+        clock.meanwhile = lambda: done.append(1)
+        clock.use_wait()
+        clock.use_wait()
+    assert done == [1]
+    monkeypatch.setattr("bmfjax.report.style.new_figure", lambda *_: 1 / 0)
+    _prepare_page()  # what is wrong is said of the page
 
 
 # ---- interruption: a process of its own ----------------------------------------------------

@@ -431,19 +431,28 @@ def test_a_feature_that_another_takes_the_place_of_is_not_there():
 
 
 def test_time_that_is_up_before_a_step_leaves_the_shares_of_columns(planted, monkeypatch):
-    monkeypatch.setattr(driver.ChainRun, "is_ready", lambda run, seconds=None: False)
+    monkeypatch.setattr(driver.ChainRun, "is_ready", lambda run, *_: False)
     values = planted[0]
     fit = bmfjax.fit(named(values), 2, max_time=60, progress=False)
     assert "The time was up before the sampler drew" in str(fit.verdict)
     assert fit.verdict.status == "unreliable" and fit.figures.timed_out
     assert not fit.usage_draws.any() and not fit.basis_draws.any()
     ones, seen = np.nansum(values, 0), np.sum(~np.isnan(values), 0)
+    text = page.render(fit)  # without a warning: it has the verdict
     with pytest.warns(UserWarning, match="before the sampler drew"):
         told = fit.probability()
     np.testing.assert_allclose(told, np.tile((ones + 0.5) / (seen + 1), (ROWS, 1)), rtol=1e-5)
-    bare = re.sub("<style.*?</style>|<[^>]*>", "", page.render(fit), flags=re.DOTALL)
+    bare = re.sub("<style.*?</style>|<[^>]*>", "", text, flags=re.DOTALL)
     said = " ".join(bare.split())
-    for word in ("Explained", "alibrated", "% to ", "warm-up steps", "posterior itself"):
+    for word in (
+        "Do the chains agree",
+        "Traces",
+        "Explained",
+        "alibrated",
+        "% to ",
+        "warm-up steps",
+        "posterior itself",
+    ):
         assert word not in said.partition("Words")[0]
     assert "in 2 factors, 2 of them empty: starts, no draws" in said
     assert "this page shows where chains began" in said and "drawsnone: starts" in said

@@ -580,9 +580,11 @@ def test_for_starts_alone_less_time_is_kept_back(steps_of_a_second, monkeypatch,
     asks = asked(ALIKE, num_warmup=300, num_samples=100)
     with clock_running() as clock:
         clock.aside, clock.aside_of_starts, clock.follows = 30.0, 10.0, "report"
+        clock.meanwhile = lambda: said.append("meanwhile")
         found = sampling.finish(asks, asks.chains(), max_time=limit)
     assert found.timed_out and found.draws == LEAST_KEPT
     assert "compiling the sampler: the last 11 s are for the report" in said
+    assert said.count("meanwhile") == 1
     is_late = limit < 60 + 11
     assert clock.ended[1] == (11.0 if is_late else 33.0)
     # Without a step the statistics of the last one are not known.

@@ -190,7 +190,7 @@ def _ready(problem: Problem, chains: Chains) -> Callable[[ChainRun], bool]:
             run.prepare_to_stand()
         before = run.compile_seconds
         # The starts alone are a result at once.
-        found = run.is_ready(math.inf if waits else of_starts)
+        found = run.is_ready(math.inf if waits else of_starts, clock.use_wait)
         if not found:
             clock.is_up(drawn=False)
         took = run.compile_seconds - before

@@ -340,12 +340,17 @@ class ChainRun:
         every_of = {n: np.int32(every) for n, every in self.intervals(first).items()}
         return np.int32(first), np.int32(last), np.int32(self.num_warmup), every_of
 
-    def is_ready(self, seconds: float | Callable[[], float] | None = None) -> bool:
+    def is_ready(
+        self,
+        seconds: float | Callable[[], float] | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> bool:
         """Compile the loop, once for all groups; say whether it is there in so many seconds.
 
         A function of how many are left is asked often. What is late is compiled on, for this run or
         another of its form. Ctrl-C ends the wait, too, where there are `seconds`, if infinitely
-        many. On a mesh of several processes all wait.
+        many. On a mesh of several processes all wait. What is to be done `meanwhile` is done where
+        it has to be waited for.
         """
         if self._advance is not None:
             return True
@@ -361,6 +366,8 @@ class ChainRun:
         # Traced here: another thread knows nothing of the settings of this one, such as its
         # precision.
         made = self._made(*asked, lambda: self._compilation(given, self._file(*asked)))
+        if meanwhile is not None and not made.is_over:
+            meanwhile()
         try:
             with contextlib.suppress(TimeoutError):
                 left = seconds and max(seconds - (time.monotonic() - began), 0.0)

@@ -8,8 +8,10 @@ import numpy as np
 
 from bmfjax.data import BinaryMatrix, Ratings, RealMatrix
 from bmfjax.data.io.files import replacing
+from bmfjax.report.checks import agreement
 from bmfjax.report.model_fit import explained_bar, model_section
 from bmfjax.report.number import number_section, rank_line
+from bmfjax.report.plots import traces
 from bmfjax.report.section import template
 from bmfjax.report.style import default_parameters
 from bmfjax.specs import MODELS, SAMPLERS
@@ -30,6 +32,8 @@ SAID = {
     "mc_error": "error of predictions that ends the run",
     "check": "share of the entries that were hidden first",
 }
+#: Sections that say nothing of starts, from which no chain has moved.
+OF_DRAWS = (agreement, traces)
 #: Title of a page whose data have no name.
 NAMELESS = {BinaryMatrix: "binary matrix", RealMatrix: "matrix", Ratings: "ratings"}
 
@@ -81,13 +85,19 @@ def write_page(fit, path) -> None:
 @default_parameters()
 def render(fit) -> str:
     """Return the page as text."""
+    with said_elsewhere(fit):  # in the verdict
+        return _rendered(fit)
+
+
+def _rendered(fit) -> str:
     page = fit._page
     # After the matrix: whether the model says anything about the data, whatever chains say.
     after = 1 + (number_section in page.sections)
     makers = [*page.sections[:after], model_section, *page.sections[after:]]
-    with said_elsewhere(fit):  # in the verdict
-        sections = [make(fit) for make in makers]
     of_starts = fit.verdict.is_of_starts
+    if of_starts:
+        makers = [make for make in makers if getattr(make, "func", make) not in OF_DRAWS]
+    sections = [make(fit) for make in makers]
     drawn = {"draws": "none: starts"} if of_starts else {"thinning": fit.figures.thinning}
     return template("page.html").render(
         mark=PAGE_MARK,

@@ -175,6 +175,17 @@ def _png_of(image: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
+def prepare() -> None:
+    """Draw a small figure: the first one of a process takes longer than those after it."""
+    figure = new_figure(2.0, 2.0)
+    axes = figure.subplots()
+    axes.plot([0.0, 1.0], label="line")
+    axes.legend()
+    heading(axes, "figure")
+    tidy(axes, "y")
+    svg(figure)
+
+
 def svg(figure: Figure, dpi: int = 150) -> str:
     """Return a figure as SVG: text stays text, and what has many points or cells is an image."""
     for artist in figure.findobj(lambda one: _points(one) > DENSE):

@@ -45,6 +45,9 @@ MAX_CACHE = 256 * 2**20
 #: Seconds after which whoever waits for XLA is asked whether to wait on.
 ASKED_SECONDS = 0.2
 
+#: The lowest priority of a thread.
+LOWEST_PRIORITY = 19
+
 _compiling: set[threading.Thread] = set()
 
 
@@ -258,6 +261,11 @@ class Compilation:
         thread.start()
         return found
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody has to wait for it."""
+        return self._found is not None and self._found.done()
+
     def program(self, seconds: float | None = None, stops: Callable[[], bool] | None = None) -> Any:
         """Return what was compiled, or raise TimeoutError where it is not there in time.
 
@@ -284,3 +292,17 @@ class Compilation:
 def is_compiling() -> bool:
     """Tell whether XLA compiles in a thread."""
     return bool(_compiling)
+
+
+def let_compilations_wait() -> None:
+    """Let other threads, where XLA still compiles, take only what this one leaves of the machine.
+
+    For a process that is about to end: they stay so. On Linux; elsewhere nothing changes.
+    """
+    if not is_compiling():
+        return
+    own = threading.get_native_id()
+    with contextlib.suppress(OSError, AttributeError):
+        for number in map(int, os.listdir("/proc/self/task")):
+            if number != own:
+                os.setpriority(os.PRIO_PROCESS, number, LOWEST_PRIORITY)
