@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from bmfjax.clock import clock_running, running_clock
+from bmfjax.clock import REPORT, clock_running, running_clock
 from bmfjax.errors import InputError, did_you_mean, printable, version_of
 from bmfjax.progress import say, status_line
 
@@ -33,9 +33,9 @@ PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 #: Cores that share the rows where nobody says how many; and what --mesh says instead of devices.
 MOST_SHARING, MESH_WORDS = 8, ("auto", "none")
 #: CPU seconds that tables, files and page of a fit take, and those of the page.
-WRITING, PAGE_SECONDS = 5.0, 4.0
+WRITING, PAGE_SECONDS = 4.0, 3.0
 #: The same of starts alone.
-WRITING_STARTS, STARTS_PAGE_SECONDS = 3.0, 2.5
+WRITING_STARTS, STARTS_PAGE_SECONDS = 2.0, 1.5
 #: Share of the time that a command may take in which a page must be written, or is left out.
 LATE = 1.25
 #: Factors of a fit where their number is not given, and the model has none of its own.
@@ -803,7 +803,7 @@ def _fit(options) -> int:
         return data, output
 
     clock = running_clock()
-    clock.limit, clock.follows = options.max_time, "report"
+    clock.limit, clock.follows = options.max_time, REPORT
     clock.aside, clock.aside_of_starts = WRITING, WRITING_STARTS
     clock.meanwhile = _prepare_page if first else None
     if not first:

@@ -15,6 +15,8 @@ from contextvars import ContextVar
 
 #: A share of the machine that is smaller is not waited for.
 MOST_SLOWNESS = 8.0
+#: What may follow the draws.
+RESULT, REPORT = "result", "report"
 #: CPU seconds that a result of the starts takes.
 STARTS_SECONDS = 1.0
 #: Seconds whose share of the machine is that of now, and between looks at it.
@@ -38,7 +40,7 @@ class Clock:
         #: starts alone, of which there is less to tell.
         self.aside = self.aside_of_starts = 0.0
         #: What the time after the draws is for.
-        self.follows = "result"
+        self.follows = RESULT
         #: What can be done, once, while something else is waited for.
         self.meanwhile: Callable[[], None] | None = None
         #: When work ended because of the limit, and the seconds kept for what follows it.

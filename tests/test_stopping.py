@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import bmfjax
 from bmfjax import cli, verdict
 from bmfjax.cli import build_parser
-from bmfjax.clock import OutOfTimeError, clock_running
+from bmfjax.clock import REPORT, OutOfTimeError, clock_running
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import agreement
 from bmfjax.families import ask, sampling, stopping
@@ -579,16 +579,34 @@ def test_for_starts_alone_less_time_is_kept_back(steps_of_a_second, monkeypatch,
     monkeypatch.setattr(sampling, "say", lambda *of: said.append(": ".join(of)))
     asks = asked(ALIKE, num_warmup=300, num_samples=100)
     with clock_running() as clock:
-        clock.aside, clock.aside_of_starts, clock.follows = 30.0, 10.0, "report"
+        clock.aside, clock.aside_of_starts, clock.follows = 30.0, 10.0, REPORT
         clock.meanwhile = lambda: said.append("meanwhile")
         found = sampling.finish(asks, asks.chains(), max_time=limit)
     assert found.timed_out and found.draws == LEAST_KEPT
     assert "compiling the sampler: the last 11 s are for the report" in said
     assert said.count("meanwhile") == 1
     is_late = limit < 60 + 11
-    assert clock.ended[1] == (11.0 if is_late else 33.0)
+    assert clock.ended[1] == (11.0 if is_late else 30.0 + sampling.SUMMARY_SECONDS)
     # Without a step the statistics of the last one are not known.
     assert (found.log_joint == 0).all() == is_late
+
+
+def test_time_for_modes_is_kept_where_a_report_may_have_them():
+    def seconds(model, draws):
+        run = types.SimpleNamespace(num_draws=draws, num_chains=4, thinning=lambda name: 2)
+        data, named = types.SimpleNamespace(shape=(1000, 50)), types.SimpleNamespace(name=model)
+        problem = types.SimpleNamespace(rank=3, data=data, model=named)
+        chains = types.SimpleNamespace(sites=("usage", "basis"))
+        return sampling._seconds_after(sampling.Stage(problem, chains, run))
+
+    with clock_running() as clock:
+        plain = {draws: seconds("features", draws) for draws in (20, 2000)}
+        clock.follows = REPORT
+        # 500 of the lines are compared, and 100 draws of a chain.
+        for draws, compared in ((20, 10), (2000, 100)):
+            more = sampling.MODES_SECONDS * 4 * 3 * compared * (500 + 50)
+            assert seconds("features", draws) == pytest.approx(plain[draws] + more)
+            assert seconds("pmf", draws) == pytest.approx(plain[draws])
 
 
 def test_without_a_number_of_draws_there_is_a_limit_of_time(few_looks, monkeypatch):

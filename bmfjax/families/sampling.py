@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bmfjax.clock import Clock, running_clock
+from bmfjax.clock import REPORT, Clock, running_clock
 from bmfjax.data import InputError
 from bmfjax.data.io.files import reason
 from bmfjax.families.base import Chains, Problem, how_far, versions_in_use
@@ -30,6 +30,7 @@ from bmfjax.kernels.numerics.kept_programs import kept_folder
 from bmfjax.kernels.numerics.mesh import agreed, is_first, several_processes
 from bmfjax.kernels.tempering import position_of
 from bmfjax.posterior.held_out import held_out
+from bmfjax.posterior.modes import MAX_DRAWS, MOST_COMPARED
 from bmfjax.progress import minutes, say
 from bmfjax.result import Fit
 from bmfjax.specs.base import text_of
@@ -37,7 +38,9 @@ from bmfjax.specs.run import CHECKPOINT_SECONDS, MAX_TIME
 from bmfjax.store import held_checkpoint, holds_checkpoint
 
 #: CPU seconds that a result takes, and for each number that was drawn.
-SUMMARY_SECONDS, NUMBER_SECONDS = 3.0, 1.5e-7
+SUMMARY_SECONDS, NUMBER_SECONDS = 2.0, 1.5e-7
+#: CPU seconds that a report takes to search modes, for each number that it compares.
+MODES_SECONDS = 2e-6
 #: Seconds that steps after the time may take, where there are too few draws for a result.
 LAST_SECONDS = 1.0
 #: Seconds below which the sampler may not be compiled in time.
@@ -396,9 +399,14 @@ def _seconds_after(stage) -> float:
     """Return the CPU seconds that a result takes of the draws so far."""
     if not stage.chains.sites:
         return 0.0
-    run, numbers = stage.run, stage.problem.rank * sum(stage.problem.data.shape)
-    kept = run.num_draws // run.thinning("usage")
-    return SUMMARY_SECONDS + NUMBER_SECONDS * kept * run.num_chains * numbers
+    run, problem = stage.run, stage.problem
+    kept, lines = run.num_draws // run.thinning("usage"), problem.data.shape
+    numbers = problem.rank * run.num_chains
+    seconds = SUMMARY_SECONDS + NUMBER_SECONDS * kept * numbers * sum(lines)
+    if running_clock().follows == REPORT and hasattr(Fit._of_model(problem.model.name), "modes"):
+        compared = min(kept, MAX_DRAWS) * sum(min(side, MOST_COMPARED) for side in lines)
+        seconds += MODES_SECONDS * numbers * compared
+    return seconds
 
 
 def _wider(stage, store, clock) -> tuple[Stage, bool]:
