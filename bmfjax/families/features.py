@@ -362,10 +362,8 @@ class Features(Family):
             density, problem.data.shape,
             rebirths=options["rebirths"], known=_num_known(problem),
         )  # fmt: skip
-        entries, *_ = _size(problem)
-        near = feature_start.apart(entries) if problem.finds_rank else feature_start.NEAR
         search = feature_start.Search(
-            *_rounds(problem), options["num_anneal"], options["lowest"], near
+            *_rounds(problem), options["num_anneal"], options["lowest"], problem.finds_rank
         )
         # The rest of the warm-up is each chain's own.
         own = min(_own_warmup(problem), warmup // 4)

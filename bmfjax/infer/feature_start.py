@@ -18,11 +18,12 @@ begin there again: a large matrix affords too few rounds, and chains that still 
 kept are averaged over where the posterior has no mass.
 
 How far is far depends on the number of features. Where it is given chains have no room for one
-more, and modes differ by which features have a place: the best of these is taken. Where it is found
-all have room, and modes are codings of the same structure. Then chains stay apart unless one is
-poor: four that climb apart find more than four that have become one, and their mean predicts better
-than the best of them (Yao, Vehtari, Gelman 2022, "Stacking for non-mixing Bayesian computations",
-JMLR 23).
+more, and modes differ by which features have a place: means of the log mass are compared, and the
+best is taken. Where it is found all have room. Modes are codings of the same structure, and the log
+mass of a chain moves by hundreds of nats as features come and go. Then chains climb apart, and only
+those go to the best at last whose log mass does not overlap with its own: the mean of chains that
+stay apart predicts better than the best of them (Yao, Vehtari, Gelman 2022, "Stacking for
+non-mixing Bayesian computations", JMLR 23).
 """
 
 from __future__ import annotations
@@ -50,8 +51,6 @@ ANNEALED, TIME = 0.6, 0.35
 #: Nats of log mass that a chain may lack to the best, beside two standard errors of their
 #: difference: its mode has a share of the posterior still. The error is that of means of batches.
 NEAR, BATCHES = 10.0, 4
-#: Nats an entry that it may lack and not be poor: less than what a mean over chains gains.
-NEAR_AN_ENTRY = 0.004
 #: Sweeps between two looks at chains that rise, the least and the most; and the most looks.
 SETTLE, LOOKS = (20, 200), 30
 
@@ -59,14 +58,14 @@ SETTLE, LOOKS = (20, 200), 30
 class Search(NamedTuple):
     """Rounds, and the sweeps of the first, of which some are annealed from a power.
 
-    And the nats of log mass that a chain may lack to the best and stay where it is.
+    And whether chains climb apart, and stay where their log mass overlaps with that of the best.
     """
 
     rounds: int
     sweeps: int
     num_anneal: int
     lowest: float
-    near: float = NEAR
+    apart: bool = False
 
     def within(self, steps: int) -> Search:
         """Return what fits into so many steps: fewer rounds, or a shorter one."""
@@ -96,17 +95,6 @@ class Starts(NamedTuple):
     def number(self) -> int:
         """How many of the starts differ."""
         return len(set(self.origin.tolist()))
-
-
-def apart(entries: int) -> float:
-    """Return the nats of log mass that a chain may lack to the best and not be poor.
-
-    Examples
-    --------
-    >>> apart(1_000), apart(100_000)
-    (10.0, 400.0)
-    """
-    return max(NEAR, NEAR_AN_ENTRY * entries)
 
 
 def planned(entries: int, rank: int, num_chains: int) -> tuple[int, int]:
@@ -150,7 +138,7 @@ def best_starts(run: ChainRun, search: Search, *, again=None, settle: int = 0) -
     if settle:
         # The highest of many means is that of luck, too; here all are compared anew.
         return _settled(run, search, best, settle)
-    source = _sources(highest, error, search.near)
+    source = _sources(highest, error)
     return Starts(_taken(best, source), source, best)
 
 
@@ -176,11 +164,15 @@ def _settled(run: ChainRun, search: Search, best, sweeps: int) -> Starts:
         run.restore(best, 0, {})
         mass = run.rehearse(sweeps, search.rounds + look, is_late)["log_mass"]
         mass = mass[:, mass.shape[1] // 2 :]
-        source = _sources(mass.mean(1), error_of_mean(mass), search.near)
+        rises = mass.mean(1).max() >= highest + NEAR and look + 1 < LOOKS and not is_late()
+        source = np.arange(run.num_chains)
+        if not search.apart or not rises:
+            error = math.sqrt(mass.var(1).mean()) if search.apart else error_of_mean(mass)
+            source = _sources(mass.mean(1), error)
         here, alone = run.snapshot(), origin == np.arange(len(origin))
         ends = _chosen(alone, here, ends)
         best, origin = _taken(here, source), origin[source]
-        if is_late() or mass.mean(1).max() < highest + NEAR:
+        if not rises:
             break
         highest = mass.mean(1).max()
     return Starts(best, origin, ends)
@@ -194,14 +186,14 @@ def error_of_mean(mass) -> float:
     return float(np.median(np.std(batches, 0, ddof=1))) / math.sqrt(BATCHES)
 
 
-def _sources(mass, error: float, near: float):
+def _sources(mass, error: float):
     """Return where each chain goes on: where it is, or at the best where that is far above."""
-    return np.where(near_best(mass, error, near), np.arange(len(mass)), mass.argmax())
+    return np.where(near_best(mass, error), np.arange(len(mass)), mass.argmax())
 
 
-def near_best(mass, error: float, near: float = NEAR) -> np.ndarray:
+def near_best(mass, error: float) -> np.ndarray:
     """Tell of each chain whether its mean mass is that of the best, or hardly less."""
-    return mass >= mass.max() - near - 2.0 * math.sqrt(2.0) * error
+    return mass >= mass.max() - NEAR - 2.0 * math.sqrt(2.0) * error
 
 
 def _taken(snapshot, source):

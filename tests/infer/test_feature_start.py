@@ -97,34 +97,45 @@ def test_chains_far_below_the_best_start_there():
         np.testing.assert_array_equal(found.ends[0].inner, own)  # what it had found is kept
 
 
-@pytest.mark.parametrize("near, first, starts", [(10.0, 60.0, [1, 1, 2]), (40.0, 30.0, [0, 1, 2])])
-def test_chains_settle_until_the_best_no_longer_rises(near, first, starts):
-    """Two chains climb, each by itself; the first is left behind, or may lack so much and stay."""
-    run, seen, tops = run_of(), [], np.array([30.0, 60.0, 61.0])
-    place = np.array([0.0, 0.0, 0.0])
+def climbing(run, tops):
+    """Let chains of a run climb by 20 a look, each to a top of its own; return where they began."""
+    seen, wobble = [], 5.0 * np.sin(np.arange(20.0))
 
     def rehearse(steps, number, is_late):
         seen.append(run.state.inner.copy())
-        state = run.state
-        run.restore(
-            (
-                state._replace(inner=np.maximum(state.inner, np.minimum(state.inner + 20.0, tops))),
-                {},
-            ),
-            0,
-            {},
-        )
-        return {"log_mass": np.repeat(run.state.inner[:, None], steps, 1)}
+        climbed = np.maximum(run.state.inner, np.minimum(run.state.inner + 20.0, tops))
+        run.restore((run.state._replace(inner=climbed), {}), 0, {})
+        return {"log_mass": climbed[:, None] + wobble}
 
     run.rehearse = rehearse
-    begun = run.state._replace(inner=np.float32(place))
-    found, origin, ends = feature_start._settled(run, SEARCH._replace(near=near), (begun, {}), 20)
-    # The first has its top at 30, falls behind, and goes on from where the second is.
-    np.testing.assert_array_equal(np.float32(seen)[:, 1], [0, 20, 40, 60])
-    np.testing.assert_array_equal(found[0].inner, [first, 60.0, 61.0])
-    assert origin.tolist() == starts
+    return seen
+
+
+def test_chains_settle_until_the_best_no_longer_rises():
+    """Two chains climb, each by itself, to the top of the first; one is left far behind."""
+    run, tops = run_of(), np.float32([25.0, 60.0, 61.0])
+    seen = climbing(run, tops)
+    begun = run.state._replace(inner=np.zeros(3, np.float32)), {}
+    found, origin, ends = feature_start._settled(run, SEARCH, begun, 20)
+    # The first has its top at 25, falls behind, and goes on from where the second is.
+    np.testing.assert_array_equal(np.transpose(seen)[:2], [[0, 20, 40, 60], [0, 20, 40, 60]])
+    np.testing.assert_array_equal(found[0].inner, [60.0, 60.0, 61.0])
+    assert origin.tolist() == [1, 1, 2]
     # Its own end is where it fell behind; the others went on by themselves.
-    np.testing.assert_array_equal(ends[0].inner, [30.0, 60.0, 61.0])
+    np.testing.assert_array_equal(ends[0].inner, tops)
+
+
+@pytest.mark.parametrize("top, goes", [(45.0, False), (25.0, True)])
+def test_chains_of_a_number_that_is_found_climb_apart(top, goes):
+    """The mass of each moves by 3.5; the first goes to the best at last if it lacks too much."""
+    run, tops = run_of(), np.float32([top, 60.0, 61.0])
+    seen = climbing(run, tops)
+    begun = run.state._replace(inner=np.zeros(3, np.float32)), {}
+    found, origin, ends = feature_start._settled(run, SEARCH._replace(apart=True), begun, 20)
+    np.testing.assert_array_equal(np.transpose(seen)[0], np.minimum([0, 20, 40, 60], top))
+    assert origin.tolist() == [2 if goes else 0, 1, 2]
+    np.testing.assert_array_equal(found[0].inner, tops[origin])
+    np.testing.assert_array_equal(ends[0].inner, tops)
 
 
 @pytest.mark.parametrize("whole", [0, 2])
@@ -209,4 +220,4 @@ def test_a_chain_may_lack_ten_nats_and_two_errors_of_a_difference():
     assert 0.3 < error(quick) < 3.0 and 5.0 < error(slow) < 20.0
     assert error(quick[:, :3]) == 0.0
     mass = np.array([0.0, -12.0, -16.0])
-    np.testing.assert_array_equal(feature_start._sources(mass, 1.0, 10.0), [0, 1, 0])
+    np.testing.assert_array_equal(feature_start._sources(mass, 1.0), [0, 1, 0])
