@@ -363,7 +363,7 @@ class Features(Family):
             rebirths=options["rebirths"], known=_num_known(problem),
         )  # fmt: skip
         search = feature_start.Search(
-            *_rounds(problem), options["num_anneal"], options["lowest"], problem.finds_rank
+            *_rounds(problem), options["num_anneal"], options["lowest"], apart=problem.finds_rank
         )
         # The rest of the warm-up is each chain's own.
         own = min(_own_warmup(problem), warmup // 4)

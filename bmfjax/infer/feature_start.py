@@ -56,16 +56,18 @@ SETTLE, LOOKS = (20, 200), 30
 
 
 class Search(NamedTuple):
-    """Rounds, and the sweeps of the first, of which some are annealed from a power.
-
-    And whether chains climb apart, and stay where their log mass overlaps with that of the best.
-    """
+    """Rounds, and the sweeps of the first, of which some are annealed from a power."""
 
     rounds: int
     sweeps: int
     num_anneal: int
     lowest: float
+    #: Whether chains climb apart, and stay where their log mass overlaps with that of the best.
     apart: bool = False
+
+    def spread(self, mass) -> float:
+        """Return by how much the mean log mass of a chain may be off; `mass` is (chain, sweep)."""
+        return math.sqrt(np.var(mass, 1).mean()) if self.apart else error_of_mean(mass)
 
     def within(self, steps: int) -> Search:
         """Return what fits into so many steps: fewer rounds, or a shorter one."""
@@ -126,7 +128,7 @@ def best_starts(run: ChainRun, search: Search, *, again=None, settle: int = 0) -
         if mass.shape[1] < sweeps:
             break
         mass, here = mass[:, -max(cold, 1) :], run.snapshot()
-        error, mass = error_of_mean(mass), mass.mean(1)
+        error, spread, mass = error_of_mean(mass), search.spread(mass), mass.mean(1)
         best = here if best is None else _chosen(mass > highest, here, best)
         highest = np.maximum(mass, highest)
         if number + 1 >= LEAST and near_best(highest, error).all():
@@ -138,7 +140,7 @@ def best_starts(run: ChainRun, search: Search, *, again=None, settle: int = 0) -
     if settle:
         # The highest of many means is that of luck, too; here all are compared anew.
         return _settled(run, search, best, settle)
-    source = _sources(highest, error)
+    source = _sources(highest, spread)
     return Starts(_taken(best, source), source, best)
 
 
@@ -167,8 +169,7 @@ def _settled(run: ChainRun, search: Search, best, sweeps: int) -> Starts:
         rises = mass.mean(1).max() >= highest + NEAR and look + 1 < LOOKS and not is_late()
         source = np.arange(run.num_chains)
         if not search.apart or not rises:
-            error = math.sqrt(mass.var(1).mean()) if search.apart else error_of_mean(mass)
-            source = _sources(mass.mean(1), error)
+            source = _sources(mass.mean(1), search.spread(mass))
         here, alone = run.snapshot(), origin == np.arange(len(origin))
         ends = _chosen(alone, here, ends)
         best, origin = _taken(here, source), origin[source]
@@ -186,14 +187,17 @@ def error_of_mean(mass) -> float:
     return float(np.median(np.std(batches, 0, ddof=1))) / math.sqrt(BATCHES)
 
 
-def _sources(mass, error: float):
+def _sources(mass, spread: float):
     """Return where each chain goes on: where it is, or at the best where that is far above."""
-    return np.where(near_best(mass, error), np.arange(len(mass)), mass.argmax())
+    return np.where(near_best(mass, spread), np.arange(len(mass)), mass.argmax())
 
 
-def near_best(mass, error: float) -> np.ndarray:
-    """Tell of each chain whether its mean mass is that of the best, or hardly less."""
-    return mass >= mass.max() - NEAR - 2.0 * math.sqrt(2.0) * error
+def near_best(mass, spread: float) -> np.ndarray:
+    """Tell of each chain whether its mean mass is that of the best, or hardly less.
+
+    Beside ten nats it may lack two standard deviations of a difference of two that spread so.
+    """
+    return mass >= mass.max() - NEAR - 2.0 * math.sqrt(2.0) * spread
 
 
 def _taken(snapshot, source):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from jax import random
 
+from bmfjax.families import ask
 from bmfjax.families.base import Chains
 from bmfjax.infer import ChainRun, feature_start
 from bmfjax.infer.feature_start import AGAIN, Search, affordable, best_starts, planned
@@ -136,6 +137,23 @@ def test_chains_of_a_number_that_is_found_climb_apart(top, goes):
     assert origin.tolist() == [2 if goes else 0, 1, 2]
     np.testing.assert_array_equal(found[0].inner, tops[origin])
     np.testing.assert_array_equal(ends[0].inner, tops)
+
+
+@pytest.mark.parametrize("apart, starts", [(False, [0, 0, 0]), (True, [0, 1, 0])])
+def test_chains_that_do_not_settle_are_compared_alike(apart, starts):
+    """The mass of each moves by 7 about its mean: the second lacks 25, and the last 60."""
+    run, wobble = run_of(), 10.0 * np.sin(np.pi / 4 * np.arange(8.0))
+    mass = np.array([0.0, -25.0, -60.0])[:, None] + wobble
+    run.rehearse = lambda steps, number, is_late: {"log_mass": mass}
+    search = Search(rounds=1, sweeps=8, num_anneal=0, lowest=0.3, apart=apart)
+    assert best_starts(run, search).origin.tolist() == starts
+
+
+@pytest.mark.parametrize("rank", [2, "auto"])
+def test_chains_of_a_fit_climb_apart_where_it_finds_the_number(rank):
+    problem = ask(np.eye(6, dtype=int), rank, model="features")
+    chains = problem.family.chains_of(problem, problem.family.plan(problem))
+    assert chains.search.keywords["search"].apart == (rank == "auto")
 
 
 @pytest.mark.parametrize("whole", [0, 2])
