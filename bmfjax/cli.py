@@ -1221,7 +1221,7 @@ def _tell(result, output) -> None:
     what = result.data.name or output.name
     empty = result.figures.factors_empty or 0
     without = f", {empty} of them empty" * (empty > 0)
-    found = result.rank_probabilities is not None
+    found = result._rank_probabilities is not None
     # The number that was found stands below, and beside it which factors the table has.
     rank = (
         "number of factors found"

@@ -15,6 +15,7 @@ from bmfjax.families import FAMILIES
 from bmfjax.fitting import Fit, fit
 from bmfjax.specs import with_fields_refused
 from bmfjax.specs.run import MAX_TIME
+from bmfjax.verdict.undrawn import warn_undrawn
 
 try:
     from sklearn.base import (
@@ -109,7 +110,8 @@ class _Factorisation(TransformerMixin, BaseEstimator):
             progress=False,
         )
         self.n_components_ = rank
-        self.components_ = self.fit_.basis.T
+        warn_undrawn(self.fit_)
+        self.components_ = self.fit_._basis.T
         return self
 
     def transform(self, X):
@@ -359,7 +361,7 @@ class BooleanMF(_Bits):
 
     def fit(self, X, y=None):
         super().fit(X)
-        self.components_binary_ = self.fit_.basis_binary.T
+        self.components_binary_ = self.fit_._basis_binary.T
         return self
 
     def inverse_transform(self, X):

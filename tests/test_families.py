@@ -88,7 +88,7 @@ def test_copies_and_pickles_are_the_fit_without_what_was_computed(model):
     fit = fit_of(model)
     known = fit.predict_cells(ROW, COLUMN), fit.usage
     for again in (copy.copy(fit), copy.deepcopy(fit), pickle.loads(pickle.dumps(fit))):
-        assert type(again) is type(fit) and "usage" not in vars(again)
+        assert type(again) is type(fit) and "_usage" not in vars(again)
         np.testing.assert_array_equal(again.predict_cells(ROW, COLUMN), known[0])
         np.testing.assert_array_equal(again.usage, known[1])
 

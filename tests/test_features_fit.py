@@ -192,7 +192,7 @@ def test_a_feature_of_few_draws_has_no_intervals_and_no_members_in_its_card(fitt
     assert there[0].size > 2 * FEWEST
     for number in (FEWEST, FEWEST - 1):
         there[..., 0].flat = np.arange(there[..., 0].size) < number
-        again.__dict__["found"] = fitted.found._replace(there=there)
+        again.__dict__["_found"] = fitted.found._replace(there=there)
         table = again.tiles(members=True).query("factor == 1 and side == 'column' and member")
         few = number < FEWEST
         assert (table[["odds_ratio", "lower", "upper"]].isna() == few).all(axis=None)

@@ -1,8 +1,10 @@
 """The scikit-learn estimators: their manners by its own checks, their numbers by theory."""
 
+import dataclasses
 import functools
 import importlib
 import sys
+from pathlib import Path
 from typing import ClassVar
 from unittest import mock
 
@@ -21,7 +23,7 @@ from bmfjax.families.boolean import BooleanFit
 from bmfjax.fitting import fit
 from bmfjax.posterior.cells import cell_draws
 from bmfjax.sklearn import BooleanMF, MFImputer, NonnegativeMF, ProbitMF
-from bmfjax.verdict import Verdict
+from bmfjax.verdict import Verdict, with_short_warmup
 from tests import small_fits
 from tests.shared_fits import shared_fit
 from tests.test_cells import DRAWS, fit_of
@@ -78,21 +80,22 @@ class Plain:
     """A fit without uncertainty, and without a sampler: usages are projections on a basis."""
 
     settings: ClassVar = {"stars": None}
+    verdict = Verdict()
 
     def __init__(self, data, rank, *, seed=0, **asked):
         self.asked = {"rank": rank, **asked}
-        self.basis = np.random.default_rng(seed).random((data.num_columns, rank))
-        self.basis_draws = self.basis[None, None]
+        self._basis = np.random.default_rng(seed).random((data.num_columns, rank))
+        self.basis_draws = self._basis[None, None]
 
     def transform(self, new):
-        return np.nan_to_num(new.dense(np.float64)) @ self.basis
+        return np.nan_to_num(new.dense(np.float64)) @ self._basis
 
     def _chance_given(self, usage, chain, draw):
         return 1 / (1 + np.exp(-usage @ self.basis_draws[chain, draw].T))
 
     def given_new(self, new):
         usage = self.transform(RealMatrix(new))
-        said = lambda i, j, positions: np.einsum("ik,ik->i", usage[i], self.basis[j])  # noqa: E731
+        said = lambda i, j, positions: np.einsum("ik,ik->i", usage[i], self._basis[j])  # noqa: E731
         return mock.Mock(predict_cells=said)
 
     def score_new(self, new, i, j, values):
@@ -265,6 +268,10 @@ def test_nonnegative_components_are_those_of_the_fit():
     np.testing.assert_allclose(usage, fit.transform(X))
     np.testing.assert_allclose(nmf.inverse_transform(usage), usage @ fit.basis.T)
     assert nmf.score(X) > nmf.score(X[:, ::-1])
+    starts = with_short_warmup(fit.verdict.changed(num_warmup=0), 300, 0)
+    with pytest.warns(UserWarning, match="not those of the posterior") as told:
+        estimated(NonnegativeMF(), dataclasses.replace(fit, verdict=starts), X)
+    assert [Path(one.filename).name for one in told] == [Path(__file__).name]
 
 
 def test_what_is_missing_is_filled_in_by_what_the_fit_expects():
@@ -310,7 +317,7 @@ def test_a_search_over_components_takes_the_score(monkeypatch):
         Plain, "score_new", lambda self, new, i, j, v: -abs(self.asked["rank"] - 3.0) - 0.0 * v
     )
     search = GridSearchCV(BooleanMF(**CHEAP), {"n_components": [1, 2, 3, 4]}, cv=3)
-    with mock.patch.object(Plain, "basis_binary", np.ones((8, 1)), create=True):
+    with mock.patch.object(Plain, "_basis_binary", np.ones((8, 1)), create=True):
         search.fit(np.kron(np.eye(3), np.ones((4, 3)))[:, :8])
     assert search.best_params_ == {"n_components": 3} and search.best_score_ == 0.0
     asked = search.best_estimator_.fit_.asked

@@ -247,7 +247,7 @@ def _evidence(fits) -> dict:
 def _factors(fits, names) -> pd.DataFrame:
     """Return which factor of the first fit is which of every other, one to one."""
     kept = [_there(fit) for fit in fits]
-    means = [Solutions(fit.usage[None], fit.basis[None]) for fit in fits]
+    means = [Solutions(fit._usage[None], fit._basis[None]) for fit in fits]
     rows = []
     for name, other, mean, theirs in zip(names[1:], fits[1:], means[1:], kept[1:], strict=True):
         cosines = tile_cosines(means[0], mean)[0, :, 0]

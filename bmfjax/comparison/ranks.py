@@ -496,7 +496,7 @@ def _row_of(fit: Fit, scored) -> dict:
     agreeing, found = fit.figures.get("factors_agreeing"), fit.figures.factors_found
     bits = math.nan
     if isinstance(fit.data, BinaryMatrix) and fit.binary is not None:
-        bits = code_length(fit.data, fit.usage_binary, fit.basis_binary)
+        bits = code_length(fit.data, fit._usage_binary, fit._basis_binary)
     return {
         "doubtful": int(scored.doubtful.sum()),
         "scored": len(scored.doubtful),

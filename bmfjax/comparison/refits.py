@@ -92,7 +92,7 @@ class _Refits:
 
     def get_inference_data(self, fitted_model):
         """Return the container of a fit."""
-        return fitted_model.idata
+        return fitted_model._idata
 
     def log_likelihood__i(self, excluded_obs, idata__i):
         """Return log densities (chain, draw, entry) of entries that the last fit did not have."""

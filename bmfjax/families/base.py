@@ -1136,8 +1136,8 @@ def how_far(chains: Chains, run: ChainRun) -> str:
 def data_figures(fit: Fit) -> dict:
     """Return what every fit says of its data, and of how far apart its solutions are."""
     return {
-        "coverage_largest": fit.spread.largest,
-        "coverage_mean": fit.spread.mean,
+        "coverage_largest": fit._spread.largest,
+        "coverage_mean": fit._spread.mean,
         "rows_without_information": len(fit.data.empty_rows),
         "columns_without_information": len(fit.data.empty_columns),
     }

@@ -225,7 +225,7 @@ class BooleanFit(RowsMixin, TileFit):
         if self._is_small:
             return super()._tile_means()
         draws = map(as_packed, (self.usage_draws, self.basis_draws))
-        return products.tile_means(*draws, self.usage_binary, self.basis_binary)
+        return products.tile_means(*draws, self._usage_binary, self._basis_binary)
 
     def _transform(self, new_rows) -> np.ndarray:
         new = matched_rows(self, new_rows)

@@ -64,7 +64,7 @@ from bmfjax.report.summaries import summaries
 from bmfjax.result import ModesMixin
 from bmfjax.specs import features as spec
 from bmfjax.specs.base import AUTO, digest, settings_text
-from bmfjax.verdict.undrawn import of_draws, of_posterior
+from bmfjax.verdict.undrawn import of_draws, warn_undrawn
 
 #: Steps after the start before draws are kept of a run that finds its own warm-up, the least and
 #: the most, which cost a part of the search. Ten let matrices whose sweep takes a second have
@@ -153,32 +153,47 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
     _shown_factors = "that at least a tenth of the draws use"
     _ranks_beforehand = "all numbers of features that are there, up to {most}, are equally probable"
 
-    @of_posterior
+    @property
     def found(self) -> features.Features:
         """What the draws say of each feature, see `bmfjax.posterior.features.Features`."""
+        warn_undrawn(self)
+        return self._found
+
+    @functools.cached_property
+    def _found(self) -> features.Features:
         return features.features_of(self.usage_draws, self.basis_draws)
 
-    @of_posterior
+    @property
     def usage_binary(self) -> np.ndarray:
         """Rows that rather have each feature than not, (rows, rank) bool."""
-        return without(self.found.members >= 0.5, self.data.empty_rows)
+        warn_undrawn(self)
+        return self._usage_binary
 
-    @of_posterior
+    @property
     def basis_binary(self) -> np.ndarray:
         """Columns that each feature rather concerns than not, (columns, rank) bool."""
-        return without(self.found.concerned >= 0.5, self.data.empty_columns)
+        warn_undrawn(self)
+        return self._basis_binary
+
+    @property
+    def _usage_binary(self) -> np.ndarray:
+        return without(self._found.members >= 0.5, self.data.empty_rows)
+
+    @property
+    def _basis_binary(self) -> np.ndarray:
+        return without(self._found.concerned >= 0.5, self.data.empty_columns)
 
     @property
     def _empty(self):
-        return ~(self.usage_binary.any(0) & self.basis_binary.any(0))
+        return ~(self._usage_binary.any(0) & self._basis_binary.any(0))
 
     @property
     def _present(self):
-        return self.found.there
+        return self._found.there
 
     @property
     def _steady(self):
-        return self.found.steady
+        return self._found.steady
 
     @property
     def _other_model(self):
@@ -234,12 +249,12 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
             For a level that is not between 0 and 1.
         """
         tables = features.feature_table, features.member_table
-        return trust.chosen_table(self, tables, self.found, fdr, all, members)
+        return trust.chosen_table(self, tables, self._found, fdr, all, members)
 
     @functools.cached_property
     def doubts(self) -> str:
         """One sentence: which features are not to be trusted; empty where all are."""
-        return trust.doubts(self, features.feature_table(self, self.found))
+        return trust.doubts(self, features.feature_table(self, self._found))
 
     @property
     def _doubts(self) -> str:
@@ -247,7 +262,7 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         return "" if self.verdict.is_of_starts else self.doubts
 
     def _table(self):
-        usage, basis = self.usage_binary, self.basis_binary
+        usage, basis = self._usage_binary, self._basis_binary
         sizes = spread_of_rows(self.usage_draws, self.basis_draws)
         return [
             {
@@ -256,7 +271,7 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
                 "rows": int(usage[:, k].sum()),
                 "columns": int(basis[:, k].sum()),
                 "agreement": float(self.agreement[k]),
-                "sd": float(np.concatenate([self.usage_sd[:, k], self.basis_sd[:, k]]).mean()),
+                "sd": float(np.concatenate([self._usage_sd[:, k], self._basis_sd[:, k]]).mean()),
             }
             for k in range(self.rank)
         ]

@@ -237,13 +237,13 @@ class LogOddsFit(OnesMixin, RowsMixin, Fit):
         level = level + self.other_draws["bias"][at]
         if "column_effect" in self.other_draws:
             level = level + self.other_draws["column_effect"][at]
-        sd = self._usage_sd(chain)
+        sd = self._prior_usage_sd(chain)
         if "row_effect" in self.other_draws:
             loadings = np.concatenate([loadings, np.ones_like(loadings[:, :1])], 1)
             sd = np.append(sd, self.settings["priors"]["scale"])
         return loadings, level, sd
 
-    def _usage_sd(self, chain: int) -> np.ndarray:
+    def _prior_usage_sd(self, chain: int) -> np.ndarray:
         """Return the prior standard deviations (rank,) of the usage of new rows."""
         return np.full(self.rank, float(self.settings["priors"]["scale"]))
 
@@ -388,9 +388,9 @@ class LogisticFit(LogOddsFit):
         mean, _ = self._usage_of_new(matched_rows(self, new_rows))
         return mean[..., : self.rank].mean(0, dtype=float)
 
-    def _usage_sd(self, chain):
+    def _prior_usage_sd(self, chain):
         if "relevance_shape" not in self.approximation:
-            return super()._usage_sd(chain)
+            return super()._prior_usage_sd(chain)
         learned = Gamma(*(self.approximation[f"relevance_{n}"][chain] for n in Gamma._fields))
         return np.asarray(learned.mean, float) ** -0.5
 

@@ -47,7 +47,6 @@ from bmfjax.report.summaries import summaries
 from bmfjax.result import ModesMixin
 from bmfjax.specs import NMF
 from bmfjax.specs.base import digest, settings_text
-from bmfjax.verdict.undrawn import of_posterior
 
 RATES = ("usage_rate", "basis_rate")
 #: Root mean square of the data between which float32 holds squares, and precisions of the noise.
@@ -110,8 +109,8 @@ class NonnegativeFit(ModesMixin, NumbersFit):
     _is_signed = False
     _counts_as_factor, _ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
 
-    @of_posterior
-    def spread(self):
+    @functools.cached_property
+    def _spread(self):
         return verdict.farther_spread(self.usage_draws, self.basis_draws)
 
     def _transform(self, new_rows) -> np.ndarray:

@@ -54,7 +54,7 @@ from bmfjax.report.summaries import summaries
 from bmfjax.result import ModesMixin
 from bmfjax.specs import poisson as spec
 from bmfjax.specs.base import digest, settings_text
-from bmfjax.verdict.undrawn import of_draws, of_posterior
+from bmfjax.verdict.undrawn import of_draws
 
 #: Steps before draws are kept of a run that finds its own warm-up.
 WARMUP = 100
@@ -118,8 +118,8 @@ class PoissonFit(ModesMixin, NumbersFit):
     _counts_as_factor = "A factor counts in a draw where it is there."
     _ranks_beforehand = "all numbers of factors that are there, up to {most}, are equally probable"
 
-    @of_posterior
-    def spread(self):
+    @functools.cached_property
+    def _spread(self):
         return verdict.farther_spread(self.usage_draws, self.basis_draws)
 
     def _table(self):

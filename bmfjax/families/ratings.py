@@ -458,7 +458,7 @@ class RatingsFit(NumbersFit):
         return similar(self, item, k, level=level, positions=positions)
 
     def _transform(self, new_rows) -> np.ndarray:
-        return self.given_new(new_rows).usage
+        return self.given_new(new_rows)._usage
 
     def _with_rows(self, new, seed):
         new = _matrix(new, self, "rows")

@@ -124,7 +124,7 @@ class TileFit(TilesMixin, ModesMixin, OnesMixin, Fit):
 
     @property
     def _empty(self):
-        return ~(self.usage_binary.any(0) & self.basis_binary.any(0))
+        return ~(self._usage_binary.any(0) & self._basis_binary.any(0))
 
     def _judged_alone(self, what, agreeing):
         draws = self.usage_draws, self.basis_draws
@@ -140,7 +140,7 @@ class TileFit(TilesMixin, ModesMixin, OnesMixin, Fit):
         return super(TileFit, found)._judged_alone(what, agreeing)
 
     def _table(self) -> list[dict]:
-        u, v = self.usage_binary, self.basis_binary
+        u, v = self._usage_binary, self._basis_binary
         ones, observed = self.data.tile_counts(u, v)
         means = self._tile_means()
         return [
@@ -151,14 +151,14 @@ class TileFit(TilesMixin, ModesMixin, OnesMixin, Fit):
                 "density": float(ones[k] / observed[k]) if observed[k] else np.nan,
                 "p_one": float(means[k]),
                 "agreement": float(self.agreement[k]),
-                "sd": float(np.concatenate([self.usage_sd[:, k], self.basis_sd[:, k]]).mean()),
+                "sd": float(np.concatenate([self._usage_sd[:, k], self._basis_sd[:, k]]).mean()),
             }
             for k in range(self.rank)
         ]
 
     def _tile_means(self) -> np.ndarray:
         """Return the mean probability of every tile: from the whole matrix, or tile by tile."""
-        u, v = self.usage_binary, self.basis_binary
+        u, v = self._usage_binary, self._basis_binary
         size = u.sum(0, dtype=float) * v.sum(0, dtype=float)
         if self._is_small:
             total = np.sum(self._whole_probability @ v.astype(float), axis=0, where=u)

@@ -363,7 +363,7 @@ class DeepFit(VariantFit):
         """
         checks.whole("the number of the layer", number, 1, len(self.ranks))
         if number == 1:
-            return Layer(self.usage, self.basis, self.basis)
+            return Layer(self._usage, self._basis, self._basis)
         draws = (self.other_draws[f"{site}_{number}"] for site in FACTORS)
         means = (d.mean((0, 1), dtype=float) for d in draws)
         return Layer(*means, self._fed_forward(number))
@@ -522,7 +522,7 @@ class HammingFit(RoundedMixin, ModesMixin, ExactLogisticFit):
 
     def _table(self):
         u, v = self._rounded()
-        sd = np.concatenate([self.usage_sd, self.basis_sd]).mean(0)
+        sd = np.concatenate([self._usage_sd, self._basis_sd]).mean(0)
         return [
             {
                 "factor": k + 1,

@@ -139,7 +139,7 @@ def _cosine(one, other):
 def feature_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
     """Return the line of each feature in `Fit.tiles`, kept or not."""
     level = check_level(fdr)
-    usage, basis = fit.usage_binary, fit.basis_binary
+    usage, basis = fit._usage_binary, fit._basis_binary
     empty, probability = ~(usage.any(0) & basis.any(0)), found.there.mean((0, 1))
     kept = np.zeros(fit.rank, bool)
     kept[~empty] = select_tiles(probability[~empty], level)

@@ -86,7 +86,7 @@ class Trust(NamedTuple):
 
 def trust_of(fit) -> Trust:
     """Return what the draws and the data of a fit say of its tiles."""
-    usage, basis = fit.usage_binary, fit.basis_binary
+    usage, basis = fit._usage_binary, fit._basis_binary
     draws, found = presence_in((fit.usage_draws, fit.basis_draws), usage, basis)
     ones, observed = fit.data.tile_counts(usage, basis)
     bound = density_bound(
@@ -185,13 +185,13 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     shares = trust.found.of_chains
     chains, differ = chains_with(shares), chains_split(shares)
     robust = (trust.probability >= 1 - level) & (chains == fit._num_chains) & (fit._num_chains > 1)
-    ones, observed = fit.data.tile_counts(fit.usage_binary, fit.basis_binary)
+    ones, observed = fit.data.tile_counts(fit._usage_binary, fit._basis_binary)
     table = {
         "factor": np.arange(1, fit.rank + 1),
         "p_real": trust.probability,
         "kept": kept,
-        "rows": fit.usage_binary.sum(0),
-        "columns": fit.basis_binary.sum(0),
+        "rows": fit._usage_binary.sum(0),
+        "columns": fit._basis_binary.sum(0),
         "density": ones / np.where(observed > 0, observed, np.nan),
         "bound": trust.bound,
         "chains": chains,
@@ -228,8 +228,8 @@ def member_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     """Return a line for each row and column of each tile, beside what is said of the tile."""
     tiles = tile_table(fit, trust, fdr)
     sides = (
-        ("row", fit.data.row_names, fit.usage_binary, trust.draws[0]),
-        ("column", fit.data.column_names, fit.basis_binary, trust.draws[1]),
+        ("row", fit.data.row_names, fit._usage_binary, trust.draws[0]),
+        ("column", fit.data.column_names, fit._basis_binary, trust.draws[1]),
     )
     parts = []
     for k in range(fit.rank):

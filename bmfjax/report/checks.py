@@ -250,7 +250,7 @@ def spread(fit, *, of: str = "") -> Section | None:
     heading, empty = "How far apart are the solutions?", fit._empty
     if empty is not None and empty.all():
         return None
-    if fit.spread.largest < SAME:
+    if fit._spread.largest < SAME:
         return section(
             heading,
             "They are the same: all draws that were compared have the same factors (columns of the "
@@ -263,7 +263,7 @@ def spread(fit, *, of: str = "") -> Section | None:
         f"{'; empty factors are left out' * (empty is not None and bool(empty.any()))}. The "
         "curve shows how many draws it takes to have one within that angle of every other. If it "
         f"falls to 1 at a small angle, there is one solution. {_beyond_one(fit)}",
-        image(spread_figure(fit.spread), "Covering numbers of the draws by angle"),
+        image(spread_figure(fit._spread), "Covering numbers of the draws by angle"),
     )
 
 

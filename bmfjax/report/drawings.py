@@ -243,7 +243,7 @@ class Plots:
     def _refusal(self, name: str) -> str:
         """Say why there is no such drawing; '' where there is."""
         fit = self._fit
-        if name == "rank" and fit.rank_probabilities is None:
+        if name == "rank" and fit._rank_probabilities is None:
             given = "is the default" if fit.verdict.number.default else "was given"
             return f"the number of factors {given}; fit with rank='auto' to find it"
         # The class is asked, because the fit would compute its modes.

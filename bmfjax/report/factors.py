@@ -136,11 +136,11 @@ def summary_with_trust(fit):
 
 def tile_card(fit, line, k: int) -> Card:
     """Describe factor `k` as a tile, from its line of `Fit.summary`."""
-    mean, inside = fit.basis[:, k], fit.basis_binary[:, k]
+    mean, inside = fit._basis[:, k], fit._basis_binary[:, k]
     # Columns of the Boolean factor first: they may have a lower mean than one that is left out.
     order = np.lexsort((-mean, ~inside))
-    rows = np.flatnonzero(fit.usage_binary[:, k])
-    rows = rows[np.argsort(-fit.usage[rows, k], kind="stable")]
+    rows = np.flatnonzero(fit._usage_binary[:, k])
+    rows = rows[np.argsort(-fit._usage[rows, k], kind="stable")]
     colours = label_colours(fit.data.row_labels or ())
     return Card(
         f"{int(line['rows']):,} rows x {int(line['columns']):,} columns",
@@ -159,9 +159,9 @@ def tile_card(fit, line, k: int) -> Card:
 
 def code_card(fit, line, k: int) -> Card:
     """Describe factor `k` as a code of ones and zeros, from its line of `Fit.summary`."""
-    mean, inside = fit.basis[:, k], fit.basis_binary[:, k]
-    rows = np.flatnonzero(fit.usage_binary[:, k])
-    rows = rows[np.argsort(-fit.usage[rows, k], kind="stable")]
+    mean, inside = fit._basis[:, k], fit._basis_binary[:, k]
+    rows = np.flatnonzero(fit._usage_binary[:, k])
+    rows = rows[np.argsort(-fit._usage[rows, k], kind="stable")]
     colours = label_colours(fit.data.row_labels or ())
     return Card(
         f"{int(line['rows']):,} rows use it; {int(line['columns']):,} ones in its code",
@@ -196,11 +196,11 @@ def signed_card(
     fit, line, k: int, *, scale: str, runs: str = "chains", both_ends: bool = True
 ) -> Card:
     """Describe factor `k` of real numbers: how many lines differ from zero, and by how much."""
-    mean, sd = fit.basis[:, k], fit.basis_sd[:, k]
+    mean, sd = fit._basis[:, k], fit._basis_sd[:, k]
     share = np.abs(mean) / (float(np.abs(mean).max()) or 1.0)
-    names = _names(fit, "Rows, highest usage first", np.argsort(-fit.usage[:, k], kind="stable"))
+    names = _names(fit, "Rows, highest usage first", np.argsort(-fit._usage[:, k], kind="stable"))
     if both_ends:
-        lowest = np.argsort(-fit.usage[:, k], kind="stable")[::-1]
+        lowest = np.argsort(-fit._usage[:, k], kind="stable")[::-1]
         names += _names(fit, "Rows, lowest usage first", lowest)
     return Card(
         f"{int(line['rows']):,} rows and {int(line['columns']):,} columns differ from zero",
@@ -222,7 +222,7 @@ def signed_card(
 
 def _columns(fit, k, order, share, inside, others) -> tuple[list[Bar], list[Bar], str]:
     """Return bars shown at once and on a click, and what is said of the columns left out."""
-    mean, sd = fit.basis[:, k], fit.basis_sd[:, k]
+    mean, sd = fit._basis[:, k], fit._basis_sd[:, k]
     form = _decimals(float(np.abs(mean).max()))
     bars = [
         Bar(
@@ -297,11 +297,11 @@ def draw_basis(axes, fit, shades: Shades) -> None:
     """Draw columns by factors; beyond 60 columns those that are most specific of each factor."""
     columns = ordering.order_by_factors(fit).columns
     if len(columns) > MAX_BASIS_COLUMNS:
-        scores = ordering.specificity(fit.basis, fit.usage)
+        scores = ordering.specificity(fit._basis, fit._usage)
         chosen = ordering.most_specific(scores, MAX_BASIS_COLUMNS)
         columns = columns[np.isin(columns, chosen)]
     names = [plain(fit.data.column_names[j], 40) for j in columns]
-    _heat(axes, fit, fit.basis[columns], names, shades, "mean of the basis")
+    _heat(axes, fit, fit._basis[columns], names, shades, "mean of the basis")
     if len(columns) < fit.data.num_columns:
         text = f"the {len(columns)} most specific of {fit.data.num_columns:,} columns"
         axis_label(axes, y=text)
@@ -310,9 +310,9 @@ def draw_basis(axes, fit, shades: Shades) -> None:
 def draw_labels(axes, fit, shades: Shades) -> None:
     """Draw the mean usage of the rows of each label, labels by factors."""
     groups = _label_rows(fit)
-    values = np.array([fit.usage[rows].mean(0) for rows in groups.values()])
+    values = np.array([fit._usage[rows].mean(0) for rows in groups.values()])
     names = [f"{plain(n)} ({len(rows)})" for n, rows in groups.items()]
-    if fit.usage.min() >= 0.0 and fit.usage.max() <= 1.0:  # probabilities have no other sign
+    if fit._usage.min() >= 0.0 and fit._usage.max() <= 1.0:  # probabilities have no other sign
         shades = UNIT
     _heat(axes, fit, values, names, shades, "mean usage of the label's rows")
 
@@ -321,7 +321,7 @@ def label_shares(fit) -> dict[str, np.ndarray]:
     """Share of each label's rows that use a factor, ``{label: (rank,)}``; {} without labels."""
     if fit.data.row_labels is None:
         return {}
-    return {n: fit.usage_binary[rows].mean(0) for n, rows in _label_rows(fit).items()}
+    return {n: fit._usage_binary[rows].mean(0) for n, rows in _label_rows(fit).items()}
 
 
 def _label_rows(fit):

@@ -93,7 +93,7 @@ def _busy_rows(fit) -> list[Names]:
 
 def feature_card(fit, line, k: int) -> Card:
     """Describe feature `k`, from its line of `Fit.summary` and of `Fit.tiles`."""
-    found, colours = fit.found, label_colours(fit.data.row_labels or ())
+    found, colours = fit._found, label_colours(fit.data.row_labels or ())
     order = special_first(found, k)[: FIRST_COLUMNS + MORE_COLUMNS]
     order = order[found.concerned[order, k] > 0]
     bars = [_bar(fit, found, j, k) for j in order]
@@ -132,8 +132,8 @@ def found_by(fit, line) -> str:
 
 def _columns_concerned(fit, k: int) -> str:
     """Say how many columns feature `k` concerns, and of how many of them it is not known."""
-    number = int(fit.basis_binary[:, k].sum())
-    unknown = int((fit.basis_binary[:, k] & ~_are_told(fit, fit.found.concerned[:, k], k)).sum())
+    number = int(fit._basis_binary[:, k].sum())
+    unknown = int((fit._basis_binary[:, k] & ~_are_told(fit, fit._found.concerned[:, k], k)).sum())
     text = f"{number - unknown:,} column{'s' * (number - unknown != 1)}"
     return f"{text}, and {unknown:,} on which the data say little" if unknown else text
 

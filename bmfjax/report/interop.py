@@ -40,11 +40,11 @@ def _one_side(fit, side, factor, names) -> pd.DataFrame:
         "side": side,
         "name": np.repeat(np.asarray(names, object), fit.rank),
         "factor": np.tile(np.asarray(fit.factor_names, object), len(names)),
-        "mean": getattr(fit, factor).ravel(),
-        "sd": getattr(fit, f"{factor}_sd").ravel(),
+        "mean": getattr(fit, f"_{factor}").ravel(),
+        "sd": getattr(fit, f"_{factor}_sd").ravel(),
     }
-    if hasattr(fit, f"{factor}_binary"):
-        table["member"] = np.asarray(getattr(fit, f"{factor}_binary"), bool).ravel()
+    if hasattr(type(fit), f"{factor}_binary"):
+        table["member"] = np.asarray(getattr(fit, f"_{factor}_binary"), bool).ravel()
     return pd.DataFrame(table)
 
 
@@ -75,15 +75,15 @@ def to_anndata(
         for what, name in names.items():
             # Real factors have no Boolean ones; those of an older fit go.
             group.pop(name.format(key), None)
-            if "binary" in what and not hasattr(fit, what):
+            if "binary" in what and not hasattr(type(fit), what):
                 continue
-            values = np.asarray(getattr(fit, what))
+            values = np.asarray(getattr(fit, f"_{what}"))
             # Lines that were not fitted are in no factor, as far as is known.
             nothing = False if values.dtype == bool else np.nan
             whole = np.full((number, fit.rank), nothing, values.dtype)
             whole[at] = values
             group[name.format(key)] = whole
-    for name, values in zip(columns_of_obs, fit.usage.T, strict=bool(obs)):
+    for name, values in zip(columns_of_obs, fit._usage.T, strict=bool(obs)):
         adata.obs[name] = pd.Series(values, adata.obs_names[rows])
     adata.uns[key] = _about(fit)
     return adata

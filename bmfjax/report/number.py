@@ -22,7 +22,7 @@ MOST_NAMED = 3
 
 def number_sentence(fit) -> str:
     """Say which numbers of factors are probable."""
-    found = fit.rank_probabilities
+    found = fit._rank_probabilities
     best = max(found, key=found.get)
     others = [f"{n}: {p:.2f}" for n, p in found.items() if n != best and p >= LEAST_NAMED]
     beside = f" ({', '.join(others)})" if others else ""
@@ -41,7 +41,7 @@ def number_sentence(fit) -> str:
 
 def rank_line(fit) -> str:
     """Say at the top of the page how many factors there are, and how many it shows."""
-    if fit.rank_probabilities is None:
+    if fit._rank_probabilities is None:
         return f"Rank: {fit.rank}"
     if fit.verdict.is_of_starts:
         return f"Number of factors: not known, there are no draws. The page shows {fit.rank}"
@@ -53,7 +53,7 @@ def rank_line(fit) -> str:
 
 def number_of_factors(fit) -> Iterator[Fact]:
     """Say the most probable number of factors."""
-    if fit.rank_probabilities is None or fit.verdict.is_of_starts:
+    if fit._rank_probabilities is None or fit.verdict.is_of_starts:
         return
     figures = fit.figures
     mixed = "it is the same in every draw"
@@ -70,7 +70,7 @@ def number_of_factors(fit) -> Iterator[Fact]:
 
 def number_section(fit) -> Section | None:
     """Show the probability of every number of factors, in every chain."""
-    if fit.rank_probabilities is None or fit.verdict.is_of_starts:
+    if fit._rank_probabilities is None or fit.verdict.is_of_starts:
         return None
     return section(
         "How many factors are there?",

@@ -37,16 +37,16 @@ def order_by_factors(fit) -> Order:
     stand together, from its highest value to its lowest.
     """
     if fit.binary is None:
-        usage, basis = fit.usage, fit.basis
+        usage, basis = fit._usage, fit._basis
         return Order(
             _by_largest_part(usage, basis, fit.data.empty_rows),
             _by_largest_part(basis, usage, fit.data.empty_columns),
         )
     return order_factors(
-        fit.usage_binary,
-        fit.basis_binary,
-        fit.usage @ fit.basis.mean(0),
-        fit.basis @ fit.usage.mean(0),
+        fit._usage_binary,
+        fit._basis_binary,
+        fit._usage @ fit._basis.mean(0),
+        fit._basis @ fit._usage.mean(0),
         fit.data.empty_rows,
         fit.data.empty_columns,
     )

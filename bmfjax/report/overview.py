@@ -309,7 +309,7 @@ def _tidy_image(axes):
 def _name_columns(axes, fit, drawn):
     total = fit.data.num_columns
     names = [plain(fit.data.column_names[j], 30) for j in drawn.columns]
-    first = ordering.specificity(fit.basis, fit.usage)[drawn.columns].max(1)
+    first = ordering.specificity(fit._basis, fit._usage)[drawn.columns].max(1)
     width = axes.get_window_extent().width / axes.figure.dpi * 72
     shown, size = _fitting(first, width, fit.data.has_column_names)
     axes.set_xticks(
@@ -324,7 +324,7 @@ def _name_columns(axes, fit, drawn):
 def _name_rows(axes, fit, drawn):
     total = fit.data.num_rows
     names = [plain(fit.data.row_names[i], 24) for i in drawn.rows]
-    first = ordering.specificity(fit.usage, fit.basis)[drawn.rows].max(1)
+    first = ordering.specificity(fit._usage, fit._basis)[drawn.rows].max(1)
     height = axes.get_window_extent().height / axes.figure.dpi * 72
     shown, size = _fitting(first, height, fit.data.has_row_names)
     if drawn.labels is not None:

@@ -53,8 +53,8 @@ def mean_sd_figure(fit) -> Figure:
     panels = figure.subplots(1, 2, sharey=True)
     grid = np.linspace(0, 1, 200)
     for axes, name, mean, sd in (
-        (panels[0], "Usage", fit.usage, fit.usage_sd),
-        (panels[1], "Basis", fit.basis, fit.basis_sd),
+        (panels[0], "Usage", fit._usage, fit._usage_sd),
+        (panels[1], "Basis", fit._basis, fit._basis_sd),
     ):
         chosen = spaced(mean.size, MAX_BINNED)
         _mean_sd(figure, axes, mean.ravel()[chosen], sd.ravel()[chosen])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from bmfjax.posterior.pointwise import total_density
 from bmfjax.report import interop, write_report
 from bmfjax.report.drawings import Plots
 from bmfjax.result import tables
-from bmfjax.verdict.undrawn import of_draws, of_posterior
+from bmfjax.verdict.undrawn import of_draws, warn_undrawn
 
 
 class ExportsMixin:
@@ -147,9 +148,14 @@ class ExportsMixin:
         checks.switch("obs", obs)
         return interop.to_anndata(self, adata, key, obs, overwrite)
 
-    @of_posterior
+    @property
     def idata(self) -> Any:
         """ArviZ container: `posterior`, `sample_stats`, `observed_data`; see `to_arviz`."""
+        warn_undrawn(self)
+        return self._idata
+
+    @functools.cached_property
+    def _idata(self) -> Any:
         return self.to_arviz()
 
     @of_draws

@@ -32,7 +32,7 @@ from bmfjax.result.stacked import StackingMixin
 from bmfjax.result.stored import StoredMixin
 from bmfjax.specs.base import AUTO
 from bmfjax.verdict import FACTOR_NAMES, Figures, Mixing, Verdict, mixing, spread
-from bmfjax.verdict.undrawn import of_draws, of_posterior
+from bmfjax.verdict.undrawn import of_draws, warn_undrawn
 
 
 def _renamed(figures: Figures, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -229,7 +229,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
             return None
         return self.trace["rank"][:, int(self.figures.num_warmup) :]
 
-    @of_posterior
+    @property
     def rank_probabilities(self) -> dict[int, float] | None:
         """Posterior probability of every number of factors that was drawn.
 
@@ -262,6 +262,11 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         >>> max(fit.rank_probabilities, key=fit.rank_probabilities.get)
         3
         """
+        warn_undrawn(self)
+        return self._rank_probabilities
+
+    @property
+    def _rank_probabilities(self) -> dict[int, float] | None:
         drawn = self._rank_draws
         if drawn is None:
             return None
@@ -390,24 +395,44 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         """Number of chains."""
         return self.usage_draws.shape[0]
 
-    @of_posterior
+    @property
     def usage(self) -> np.ndarray:
         """Posterior means, (rows, rank) float64."""
+        warn_undrawn(self)
+        return self._usage
+
+    @functools.cached_property
+    def _usage(self) -> np.ndarray:
         return self._moments("usage")[0]
 
-    @of_posterior
+    @property
     def basis(self) -> np.ndarray:
         """Posterior means, (columns, rank) float64."""
+        warn_undrawn(self)
+        return self._basis
+
+    @functools.cached_property
+    def _basis(self) -> np.ndarray:
         return self._moments("basis")[0]
 
-    @of_posterior
+    @property
     def usage_sd(self) -> np.ndarray:
         """Posterior standard deviations, (rows, rank) float64."""
+        warn_undrawn(self)
+        return self._usage_sd
+
+    @functools.cached_property
+    def _usage_sd(self) -> np.ndarray:
         return self._moments("usage")[1]
 
-    @of_posterior
+    @property
     def basis_sd(self) -> np.ndarray:
         """Posterior standard deviations, (columns, rank) float64."""
+        warn_undrawn(self)
+        return self._basis_sd
+
+    @functools.cached_property
+    def _basis_sd(self) -> np.ndarray:
         return self._moments("basis")[1]
 
     def _moments(self, name):
@@ -444,7 +469,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         """
         return entries
 
-    @of_posterior
+    @property
     def spread(self) -> Coverage:
         """How far apart the solutions in the draws are, computed once.
 
@@ -464,6 +489,11 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         >>> 0.0 <= fit.spread.mean <= fit.spread.largest <= 90.0
         True
         """
+        warn_undrawn(self)
+        return self._spread
+
+    @functools.cached_property
+    def _spread(self) -> Coverage:
         draws, empty = self.basis_draws, self._empty
         if empty is not None and empty.any() and not empty.all():
             kept = np.flatnonzero(~empty)
@@ -649,8 +679,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         """Return a line for each factor, of real numbers."""
         table, sizes = [], products.factor_sizes(self.usage_draws, self.basis_draws)
         for k in range(self.rank):
-            usage, basis = self.usage[:, k], self.basis[:, k]
-            sd = self.usage_sd[:, k], self.basis_sd[:, k]
+            usage, basis = self._usage[:, k], self._basis[:, k]
+            sd = self._usage_sd[:, k], self._basis_sd[:, k]
             table.append(
                 {
                     "factor": k + 1,

@@ -155,7 +155,7 @@ class ModesMixin:
         whole = ("log_evidence", "round_trips")
         known = {n: v for n, v in self.figures.known().items() if not n.startswith(whole)}
         known |= {"num_warmup": 0, "thinning": 1, "num_draws": self.usage_draws.shape[1]}
-        known |= {"coverage_largest": self.spread.largest, "coverage_mean": self.spread.mean}
+        known |= {"coverage_largest": self._spread.largest, "coverage_mean": self._spread.mean}
         judged = verdict.of_chains(
             self._mixing, self._num_chains, self.figures.errors, agreeing, self.trace,
             exact=self.figures.exact,

@@ -90,10 +90,10 @@ class StoredMixin:
         means = {n: d.mean((0, 1)) for n, d in self.other_draws.items() if n.endswith("_effect")}
         rounded = [] if self.binary is None else FACTORS
         return {
-            "usage": self.usage,
-            "basis": self.basis,
-            "usage_sd": self.usage_sd,
-            "basis_sd": self.basis_sd,
+            "usage": self._usage,
+            "basis": self._basis,
+            "usage_sd": self._usage_sd,
+            "basis_sd": self._basis_sd,
             "agreement": self.agreement,
             "row_names": np.array(self.data.row_names),
             "column_names": np.array(self.data.column_names),

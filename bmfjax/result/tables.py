@@ -25,7 +25,7 @@ def of_factors(fit, of: str) -> pd.DataFrame:
     if of == "specific":
         return _specific(fit)
     names = fit.data.row_names if of.startswith("usage") else fit.data.column_names
-    return pd.DataFrame(getattr(fit, of), list(names), list(fit.factor_names))
+    return pd.DataFrame(getattr(fit, f"_{of}"), list(names), list(fit.factor_names))
 
 
 def _specific(fit) -> pd.DataFrame:
@@ -34,13 +34,13 @@ def _specific(fit) -> pd.DataFrame:
         raise InputError(
             f"model {fit.model!r} has no rows that are in a factor; use to_frame('basis')"
         )
-    inside, outside, ratio = _shares_of_ones(fit.data, np.asarray(fit.usage_binary))
+    inside, outside, ratio = _shares_of_ones(fit.data, np.asarray(fit._usage_binary))
     parts = []
     for k, name in enumerate(fit.factor_names):
-        order = np.lexsort((-fit.basis[:, k], -ratio[k]))
+        order = np.lexsort((-fit._basis[:, k], -ratio[k]))
         line = {"factor": name, "name": np.asarray(fit.data.column_names, object)[order]}
         line |= {"inside": inside[k, order], "outside": outside[k, order]}
-        line |= {"log2_ratio": ratio[k, order], "mean": fit.basis[order, k]}
+        line |= {"log2_ratio": ratio[k, order], "mean": fit._basis[order, k]}
         parts.append(pd.DataFrame(line))
     return pd.concat(parts, ignore_index=True)
 

@@ -12,7 +12,7 @@ from bmfjax.data import InputError, checks
 from bmfjax.diagnostics import binarize, threshold, threshold_pairs
 from bmfjax.posterior import trust
 from bmfjax.posterior.selection import without
-from bmfjax.verdict.undrawn import of_draws, of_posterior
+from bmfjax.verdict.undrawn import of_draws, warn_undrawn
 
 
 class RoundedMixin:
@@ -48,23 +48,33 @@ class RoundedMixin:
                 "entries; choose 'map'"
             )
         if method == "expected":
-            found = binarize(self.usage, self.basis, self.probability())
+            found = binarize(self._usage, self._basis, self.probability())
             return found.usage, found.basis
         ones, observed = np.nan_to_num(self.data.dense()) > 0.5, self.data.observed()
         if method == "threshold":
-            tau = threshold(self.usage, self.basis, ones, observed).tau
-            return self.usage > tau, self.basis > tau
-        best = threshold_pairs(self.usage, self.basis, ones, observed)
-        return self.usage > best.tau_usage, self.basis > best.tau_basis
+            tau = threshold(self._usage, self._basis, ones, observed).tau
+            return self._usage > tau, self._basis > tau
+        best = threshold_pairs(self._usage, self._basis, ones, observed)
+        return self._usage > best.tau_usage, self._basis > best.tau_basis
 
-    @of_posterior
+    @property
     def usage_binary(self) -> np.ndarray:
         """The most probable Boolean factors, (rows, rank) bool; see `binarize`."""
-        return self._rounded()[0]
+        warn_undrawn(self)
+        return self._usage_binary
 
-    @of_posterior
+    @property
     def basis_binary(self) -> np.ndarray:
         """The same, (columns, rank) bool."""
+        warn_undrawn(self)
+        return self._basis_binary
+
+    @property
+    def _usage_binary(self) -> np.ndarray:
+        return self._rounded()[0]
+
+    @property
+    def _basis_binary(self) -> np.ndarray:
         return self._rounded()[1]
 
     def _rounded(self):

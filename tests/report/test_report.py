@@ -270,7 +270,7 @@ def test_a_stopped_run_says_so(fit, undrawn_figures):
 
 
 def test_starts_have_no_probability_of_a_number_of_factors(fit, monkeypatch):
-    for name, value in (("rank_probabilities", {0: 1.0}), ("_most_factors", 5)):
+    for name, value in (("_rank_probabilities", {0: 1.0}), ("_most_factors", 5)):
         monkeypatch.setattr(type(fit), name, value)
     known = {"rank": 0, "rank_probability": 1.0, "rhat_rank": np.nan}
     starts = fit.verdict.changed(num_warmup=0, planned_warmup=300, **known)
