@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from bmfjax.clock import REPORT, clock_running, running_clock
+from bmfjax.clock import clock_running, running_clock
 from bmfjax.errors import InputError, did_you_mean, printable, version_of
 from bmfjax.progress import say, status_line
 
@@ -803,7 +803,7 @@ def _fit(options) -> int:
         return data, output
 
     clock = running_clock()
-    clock.limit, clock.follows = options.max_time, REPORT
+    clock.limit, clock.has_report = options.max_time, True
     clock.aside, clock.aside_of_starts = WRITING, WRITING_STARTS
     clock.meanwhile = _prepare_page if first else None
     if not first:
@@ -1110,7 +1110,8 @@ def _write_page(result, output) -> list:
     later = f"{_command('bmfjax', 'report', output)} writes it"
     clock = running_clock()
     takes = STARTS_PAGE_SECONDS if result.verdict.is_of_starts else PAGE_SECONDS
-    if clock.limit is not None and clock.spent + takes * clock.slowness > LATE * clock.limit:
+    takes *= min(clock.slowness, clock.slowness_now)
+    if clock.limit is not None and clock.spent + takes > LATE * clock.limit:
         _say_error(f"the time was up before {output / PAGE} was written; {later}")
         return [output / PAGE]
     with _costs_itself(output / PAGE, later, missing):
@@ -1316,7 +1317,7 @@ def _sampled(result) -> str:
 
 def _has_modes(result) -> bool:
     """Tell whether there may be modes to look at; to search them takes long in many draws."""
-    return result.figures.chains_differ and hasattr(type(result), "modes")
+    return result._has_modes and result.figures.chains_differ
 
 
 def _tell_modes(modes) -> None:

@@ -31,16 +31,20 @@ class Clock:
     """The seconds since some work began, of the `limit` that it may take (None: any)."""
 
     def __init__(self, began: float | None = None):
-        self._marks = deque([(time.monotonic(), time.process_time())])
-        self.began = self._marks[0][0] if began is None else began
+        self._here = time.monotonic(), time.process_time()
+        self._marks = deque([self._here])
+        self.began = self._here[0] if began is None else began
         self.limit: float | None = None
         #: Whether work that has no result yet ends with the time, too.
         self.binds = True
         #: CPU seconds that the work takes after the result, of the same limit; and after one of
         #: starts alone, of which there is less to tell.
         self.aside = self.aside_of_starts = 0.0
-        #: What the time after the draws is for.
-        self.follows = RESULT
+        #: Whether this process itself does the work, on the CPU. Otherwise it may wait for a
+        #: device, which looks like other work on the machine.
+        self.on_cpu = False
+        #: Whether a report follows the result, of the same limit.
+        self.has_report = False
         #: What can be done, once, while something else is waited for.
         self.meanwhile: Callable[[], None] | None = None
         #: When work ended because of the limit, and the seconds kept for what follows it.
@@ -52,26 +56,43 @@ class Clock:
         return time.monotonic() - self.began
 
     @property
+    def follows(self) -> str:
+        """What the time after the draws is for."""
+        return REPORT if self.has_report else RESULT
+
+    @property
     def slowness(self) -> float:
-        """Seconds that a CPU second of this work takes now, on a machine that has other work."""
+        """Seconds that a CPU second of this work has taken so far, on a machine that has others."""
+        return _slowness(self._here, (time.monotonic(), time.process_time()))
+
+    @property
+    def slowness_now(self) -> float:
+        """The same of the last seconds, where that is known."""
+        if not self.on_cpu:
+            return self.slowness
         now, marks = (time.monotonic(), time.process_time()), self._marks
         while len(marks) > 1 and now[0] - marks[1][0] >= RECENT:
             marks.popleft()
         if now[0] - marks[-1][0] >= MARK:
             marks.append(now)
-        wall, cpu = now[0] - marks[0][0], now[1] - marks[0][1]
-        return min(max(wall / max(cpu, 1e-3), 1.0), MOST_SLOWNESS)
+        return _slowness(marks[0], now)
 
     def kept(self, after: float = 0.0, *, drawn: bool = True) -> float:
         """Return the seconds that are kept for what follows the draws, or else the starts.
 
-        It takes `after` CPU seconds until the result is there.
+        It takes `after` CPU seconds until the result is there. Whoever finds no time for more than
+        the starts gives up for good: a moment in which the machine is busy is no reason.
         """
         if self.limit is None:
             return 0.0
-        after += self.aside if drawn else STARTS_SECONDS + self.aside_of_starts
+        slowness = self.slowness_now
+        if drawn:
+            after += self.aside
+        else:
+            after += STARTS_SECONDS + self.aside_of_starts
+            slowness = min(slowness, self.slowness)
         # Half is for draws, whatever follows them.
-        return min(after * self.slowness, self.limit / 2)
+        return min(after * slowness, self.limit / 2)
 
     def left(self, after: float = 0.0, *, drawn: bool = True) -> float:
         """Return the seconds that are left before those that are kept, or infinity."""
@@ -79,12 +100,9 @@ class Clock:
             return math.inf
         return self.limit - self.spent - self.kept(after, drawn=drawn)
 
-    def is_up(self, after: float = 0.0, *, drawn: bool = True) -> bool:
-        """Tell whether no time is left, and note when that was, and what is kept."""
-        if self.left(after, drawn=drawn) > 0:
-            return False
+    def note_end(self, after: float = 0.0, *, drawn: bool = True) -> None:
+        """Note that work ends now because no time is left, and what is kept."""
         self.ended = self.spent, self.kept(after, drawn=drawn)
-        return True
 
     def use_wait(self) -> None:
         """Do what can be done while something is waited for; the next wait has nothing to do."""
@@ -95,6 +113,12 @@ class Clock:
     def has(self, seconds: float) -> bool:
         """Tell whether there is time for what takes so many CPU seconds, or must not end early."""
         return not self.binds or self.left() >= seconds * self.slowness
+
+
+def _slowness(since: tuple[float, float], now: tuple[float, float]) -> float:
+    """Return the seconds in which a CPU second passed between two readings of (time, CPU time)."""
+    wall, cpu = now[0] - since[0], now[1] - since[1]
+    return min(max(wall / max(cpu, 1e-3), 1.0), MOST_SLOWNESS)
 
 
 _running: ContextVar[Clock | None] = ContextVar("bmfjax clock", default=None)

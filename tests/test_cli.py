@@ -347,7 +347,7 @@ def test_modes_are_searched_only_where_chains_differ():
     """To look whether a fit has them must not search them, which may take longer than the draws."""
 
     class Result:
-        figures = Figures(converged=True)
+        figures, _has_modes = Figures(converged=True), True
 
         @property
         def modes(self):
@@ -356,7 +356,10 @@ def test_modes_are_searched_only_where_chains_differ():
     assert not _has_modes(Result())
     Result.figures = Figures(converged=False)
     assert _has_modes(Result())
-    assert not _has_modes(types.SimpleNamespace(figures=Result.figures))
+    assert not _has_modes(types.SimpleNamespace(figures=Result.figures, _has_modes=False))
+    for name in FAMILIES:
+        kind = bmfjax.Fit._of_model(name)
+        assert kind._has_modes == hasattr(kind, "modes")
 
 
 def test_a_command_says_when_it_stopped_and_what_is_kept_for_the_report():

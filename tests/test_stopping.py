@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import bmfjax
 from bmfjax import cli, verdict
 from bmfjax.cli import build_parser
-from bmfjax.clock import REPORT, OutOfTimeError, clock_running
+from bmfjax.clock import OutOfTimeError, clock_running
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import agreement
 from bmfjax.families import ask, sampling, stopping
@@ -579,7 +579,7 @@ def test_for_starts_alone_less_time_is_kept_back(steps_of_a_second, monkeypatch,
     monkeypatch.setattr(sampling, "say", lambda *of: said.append(": ".join(of)))
     asks = asked(ALIKE, num_warmup=300, num_samples=100)
     with clock_running() as clock:
-        clock.aside, clock.aside_of_starts, clock.follows = 30.0, 10.0, REPORT
+        clock.aside, clock.aside_of_starts, clock.has_report = 30.0, 10.0, True
         clock.meanwhile = lambda: said.append("meanwhile")
         found = sampling.finish(asks, asks.chains(), max_time=limit)
     assert found.timed_out and found.draws == LEAST_KEPT
@@ -601,7 +601,7 @@ def test_time_for_modes_is_kept_where_a_report_may_have_them():
 
     with clock_running() as clock:
         plain = {draws: seconds("features", draws) for draws in (20, 2000)}
-        clock.follows = REPORT
+        clock.has_report = True
         # 500 of the lines are compared, and 100 draws of a chain.
         for draws, compared in ((20, 10), (2000, 100)):
             more = sampling.MODES_SECONDS * 4 * 3 * compared * (500 + 50)

@@ -87,7 +87,7 @@ def sampled(
     if resume and not holds_checkpoint(Path(checkpoint)):
         raise InputError(f"{checkpoint} holds no checkpoint to resume from; leave resume out")
     clock = running_clock()
-    clock.limit = max_time
+    clock.limit, clock.on_cpu = max_time, jax.default_backend() == "cpu"
     # Chains that run apart leave nothing but what they have stored; and clocks of several processes
     # differ, which must start alike.
     apart = problem.chain_numbers is not None or several_processes(problem.mesh)
@@ -195,7 +195,7 @@ def _ready(problem: Problem, chains: Chains) -> Callable[[ChainRun], bool]:
         # The starts alone are a result at once.
         found = run.is_ready(math.inf if waits else of_starts, clock.use_wait)
         if not found:
-            clock.is_up(drawn=False)
+            clock.note_end(drawn=False)
         took = run.compile_seconds - before
         # A program that JAX has in its own cache is there sooner.
         if found and took / clock.slowness >= TOLD_SECONDS:
@@ -328,7 +328,7 @@ def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
                     "with iasg a large step_size)"
                 )
             # With more factors there is a result already, of the chains before.
-            late = clock.is_up(_seconds_after(stage))
+            late = clock.left(_seconds_after(stage)) <= 0
             late &= not patient or stage.is_wider or chains.enough(run)
             due = time.monotonic() - stored > CHECKPOINT_SECONDS
             late, due, stops, cramped = run.together(late, due, interrupt.requested, is_cramped())
@@ -339,6 +339,8 @@ def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
                 stored = time.monotonic()
             run.seconds = time.monotonic() - began
             run.timed_out = bool(late) and run.steps_done < run.num_steps
+            if run.timed_out:
+                clock.note_end(_seconds_after(stage))
             return bool(stops or is_over() or grows or late)
 
         # A run that is resumed may have been over already.

@@ -755,7 +755,7 @@ def finish_in_time(run: ChainRun) -> None:
     if run.is_ready(left if clock.binds else None):
         run.finish(on_chunk=lambda run: clock.binds and left() <= 0.0)
     if not run.is_complete:
-        clock.is_up(drawn=False)
+        clock.note_end(drawn=False)
         raise OutOfTimeError
 
 

@@ -167,6 +167,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     #: Whether factors are Boolean, and whether real ones have either sign.
     _is_boolean: ClassVar[bool] = False
     _is_signed: ClassVar[bool] = True
+    #: Whether the data determine the factors, and draws may be in several modes.
+    _has_modes: ClassVar[bool] = False
     #: Whether a factor is the same where all rows change sides, and its weights their signs.
     _turns: ClassVar[bool] = False
     #: Whether entries of the reconstruction predict probabilities of a one, and are no bits.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -23,6 +23,8 @@ OF_REPLICAS = (*OBSERVED, "population_accepted")
 
 class ModesMixin:
     """The solutions of draws, where the data determine the factors and not their product alone."""
+
+    _has_modes: ClassVar[bool] = True
 
     @property
     def modes(self) -> Modes:
