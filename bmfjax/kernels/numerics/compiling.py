@@ -295,14 +295,14 @@ def is_compiling() -> bool:
 
 
 def let_compilations_wait() -> None:
-    """Let other threads, where XLA still compiles, take only what this one leaves of the machine.
+    """Let threads in which XLA still compiles take only what others leave of the machine.
 
-    For a process that is about to end: they stay so. On Linux; elsewhere nothing changes.
+    So do threads that they start from then on. For a process that is about to end: they stay so. On
+    Linux, where threads have priorities; elsewhere nothing changes.
     """
-    if not is_compiling():
+    if sys.platform != "linux":
         return
-    own = threading.get_native_id()
-    with contextlib.suppress(OSError, AttributeError):
-        for number in map(int, os.listdir("/proc/self/task")):
-            if number != own:
-                os.setpriority(os.PRIO_PROCESS, number, LOWEST_PRIORITY)
+    for number in [thread.native_id for thread in tuple(_compiling)]:
+        # One may have ended meanwhile, and one not have begun.
+        with contextlib.suppress(OSError, TypeError):
+            os.setpriority(os.PRIO_PROCESS, number, LOWEST_PRIORITY)
