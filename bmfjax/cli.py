@@ -58,10 +58,6 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
         return [line for part in text.split("\n") for line in split(part, width)]
 
 
-#: Whether this process ends with the command.
-_is_process = False
-
-
 class _Parser(argparse.ArgumentParser):
     """Its errors hold what was given, such as names of files, and what may have been meant."""
 
@@ -105,8 +101,10 @@ def build_parser(models: bool = True) -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, ends_process: bool = False) -> int:
     """Run the command line.
+
+    Where it `ends_process`, a compilation that was given up may wait for the report.
 
     The exit code: 0, 2 for bad input, 3 where a fit is stored and something beside it was not
     written, 4 where a part of the verdict that `--require` names does not hold, 130 when
@@ -120,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         _say_error(_stopped(stop, argparse.Namespace()))
         return INTERRUPTED
-    options.again = _resuming(arguments)
+    options.again, options.ends_process = _resuming(arguments), ends_process
     # XLA's own lines, such as that a program compiles slowly, are for whoever works on XLA.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     for stream in (sys.stdout, sys.stderr):
@@ -840,7 +838,7 @@ def _fit(options) -> int:
             made = None if data.is_shared else result_of(stage)
 
             def write():
-                if _is_process:
+                if options.ends_process:
                     let_compilations_wait()
                 result = result_of(stage) if made is None else made
                 with _ended(AFTER):
@@ -1789,9 +1787,7 @@ def _datasets(options) -> int:
 
 def run() -> None:
     """Entry point of the `bmfjax` command."""
-    global _is_process
-    _is_process = True
-    code = main()
+    code = main(ends_process=True)
     compiling = sys.modules.get("bmfjax.kernels.numerics.compiling")
     if code >= SIGNALLED or (compiling is not None and compiling.is_compiling()):
         # XLA may still compile, and its threads crash in an interpreter that takes itself apart.

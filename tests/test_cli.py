@@ -586,7 +586,7 @@ def test_a_command_that_a_signal_ended_leaves_the_interpreter_as_it_is(code, end
     """Threads that compile crash in one that is taken apart."""
     program = (
         "import atexit; from bmfjax import cli; atexit.register(print, 'finalised')\n"
-        f"cli.main = lambda: print('told ', end='') or {code}\ncli.run()"
+        f"cli.main = lambda **_: print('told ', end='') or {code}\ncli.run()"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (found.returncode, found.stdout.strip()) == (code, f"told {ends}".strip())

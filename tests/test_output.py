@@ -15,6 +15,7 @@ from bmfjax import cli, store
 from bmfjax.cli import main
 from bmfjax.data.io.files import replacing
 from bmfjax.families import sampling
+from bmfjax.kernels.numerics import compiling
 from bmfjax.store import (
     CHECKPOINT,
     FILES,
@@ -551,6 +552,16 @@ def test_what_fails_beside_the_fit_costs_only_itself(tmp_path, sampled, monkeypa
     assert f"bmfjax report '{out}' writes it" in error
     assert CHECKPOINT not in os.listdir(out)
     assert run("report", out) == 0 and (out / PAGE).exists()
+
+
+def test_only_where_the_process_ends_compilations_wait_for_the_report(
+    tmp_path, sampled, monkeypatch
+):
+    waits = []
+    monkeypatch.setattr(compiling, "let_compilations_wait", lambda: waits.append(1))
+    for ends in (False, True):
+        assert main([*FIT, "--output", str(tmp_path / str(ends))], ends_process=ends) == 0
+        assert len(waits) == ends
 
 
 def test_the_verdict_is_told_before_anything_is_written(
