@@ -6,7 +6,6 @@ import ctypes
 import functools
 import gc
 import itertools
-import math
 import os
 import shutil
 import subprocess
@@ -145,11 +144,8 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish(session):
     from jax import monitoring
 
-    from bmfjax.families import sampling
     from tests.shared_fits import with_shared_fits
 
-    # No fit ends, on a machine that is slow, by a limit of time that its test does not set.
-    sampling.MAX_TIME = math.inf
     monitoring.register_event_duration_secs_listener(_count_program)
     monitoring.register_event_listener(_count_found)
     for item in session.items:
@@ -160,6 +156,23 @@ def pytest_collection_finish(session):
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
     gc.enable()
+
+
+#: Seconds that no fit takes.
+_NO_LIMIT = 1e6
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_limit_of_time():
+    """No fit ends, on a machine that is slow, by a limit of time that its test does not set.
+
+    Otherwise it is the fit that users have; tests of their limit ask for `limit_of_users`.
+    """
+    from bmfjax.families import base
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "MAX_TIME", _NO_LIMIT)
+        yield
 
 
 #: GiB that a worker may hold before it lets go of compiled programs, and by how much more again.

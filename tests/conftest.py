@@ -83,6 +83,16 @@ def undrawn_figures():
 
 
 @pytest.fixture
+def limit_of_users(monkeypatch):
+    """The seconds that fits of users may take where they give no limit."""
+    from bmfjax.families import base
+    from bmfjax.specs import run
+
+    monkeypatch.setattr(base, "MAX_TIME", run.MAX_TIME)
+    return run.MAX_TIME
+
+
+@pytest.fixture
 def signals_of_a_terminal():
     """Signals as in front of a terminal; in the background a shell has Ctrl-C ignored, or nohup."""
     ours = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
@@ -107,10 +117,11 @@ def x64():
 #: Rooms and modules of the package whose functions and constants no program is made of.
 _NOT_TRACED = (
     "cli", "clock", "comparison", "data.blocks", "data.io", "data.memory", "families.MAX_RANK",
-    "families.base.LOOKS", "families.check_programs", "families.memory", "families.sampling",
-    "families.stopping", "fitting", "infer.checkpoint", "infer.run.ChainRun", "infer.run.time",
-    "infer.timings", "kernels.numerics.compiling.time", "optimize.best", "optimize.polish",
-    "posterior", "predictions", "progress", "report", "result", "sklearn", "store", "verdict",
+    "families.base.LOOKS", "families.base.MAX_TIME", "families.check_programs", "families.memory",
+    "families.sampling", "families.stopping", "fitting", "infer.checkpoint", "infer.run.ChainRun",
+    "infer.run.time", "infer.timings", "kernels.numerics.compiling.time", "optimize.best",
+    "optimize.polish", "posterior", "predictions", "progress", "report", "result", "sklearn",
+    "store", "verdict",
 )  # fmt: skip
 #: Packages whose functions programs are made of.
 _TRACED = ("jax", "jaxlib", "numpy", "numpyro", "optax", "scipy")

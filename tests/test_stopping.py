@@ -25,7 +25,7 @@ from bmfjax.cli import build_parser
 from bmfjax.clock import OutOfTimeError, clock_running
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import agreement
-from bmfjax.families import ask, sampling, stopping
+from bmfjax.families import ask, base, sampling, stopping
 from bmfjax.families.base import LEAST_KEPT, LOOKS
 from bmfjax.families.boolean import (
     LADDER,
@@ -610,11 +610,28 @@ def test_time_for_modes_is_kept_where_a_report_may_have_them():
 
 
 def test_without_a_number_of_draws_there_is_a_limit_of_time(few_looks, monkeypatch):
-    monkeypatch.setattr(sampling, "MAX_TIME", 1e-9)
+    monkeypatch.setattr(base, "MAX_TIME", 1e-9)
     found = fitted(APART)
     assert found.timed_out and not found.complete and found.usage.shape[1] == LEAST_KEPT
     assert found.draws < fitted(APART, max_time=600).draws
     assert fitted(ALIKE, num_samples=8, num_warmup=0).complete
+
+
+def test_a_limit_that_was_not_given_is_not_in_the_call(limit_of_users):
+    given = {"num_samples": 8, "num_warmup": 0}
+    for max_time, options, limit, said in (
+        (None, {}, limit_of_users, []),
+        (77, {}, 77, ["max_time=77"]),
+        (math.inf, {}, math.inf, ["max_time=float('inf')"]),
+        (None, given, None, []),
+    ):
+        asks = asked(ALIKE, **options)
+        with clock_running() as clock:
+            with sampling.sampled(asks, asks.chains(), max_time=max_time) as stage:
+                assert clock.limit == limit
+            settings = base._used_settings(asks, stage.chains, 1)
+        assert settings["max_time"] == limit
+        assert re.findall(r"max_time=[^,]*", settings["call"]) == said
 
 
 @pytest.mark.parametrize(
@@ -707,6 +724,7 @@ def test_every_sampler_ends_by_itself(model, monkeypatch):
     options = {"num_chains": 2, "progress": False}
     found = bmfjax.fit(data > 0.5 if model == "relaxed" else data, 1, model=model, **options)
     assert found.figures.complete and found.settings["num_samples"] == "auto"
+    assert "max_time" not in found.settings["call"]
     assert found.figures.num_draws <= LOOKS[12]
     assert found.figures.converged and found.verdict.factors.holds
     last = looks[-1].figures.known()

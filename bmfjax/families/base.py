@@ -299,7 +299,8 @@ class Problem:
         if self.chain_numbers is not None:
             said.append(f"chains={list(self.chain_numbers)}")
         if max_time is not None:
-            said.append(f"max_time={max_time:g}")
+            text = f"{max_time:g}" if math.isfinite(max_time) else "float('inf')"
+            said.append(f"max_time={text}")
         # Chains that run apart have the rank beside the model.
         model = replace(self.model, rank=AUTO if self.finds_rank else int(self.rank))
         parts = ["data", model.called, self.sampler.called, *said, f"seed={self.seed}"]
@@ -1116,11 +1117,15 @@ def _used_settings(problem: Problem, chains: Chains, thinning: int) -> dict:
     found, limit = dict(chains.settings), running_clock().limit
     if found.pop("finds_rank", False):
         found |= {"rank": AUTO, "max_rank": int(problem.rank)}
-    default = MAX_TIME if problem.is_auto and chains.limited else None
     # A part of the chains is asked for by its numbers among all of them.
     asked = replace(problem, num_chains=found["num_chains"])
-    call = asked.called(None if limit == default else limit)
+    call = asked.called(None if limit == default_limit(problem, chains) else limit)
     return found | {"thinning": thinning, "max_time": limit, "call": call}
+
+
+def default_limit(problem: Problem, chains: Chains) -> float | None:
+    """Return the seconds that a fit may take where no limit is given."""
+    return MAX_TIME if problem.is_auto and chains.limited else None
 
 
 def how_far(chains: Chains, run: ChainRun) -> str:

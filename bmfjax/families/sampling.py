@@ -20,7 +20,7 @@ import numpy as np
 from bmfjax.clock import REPORT, Clock, running_clock
 from bmfjax.data import InputError
 from bmfjax.data.io.files import reason
-from bmfjax.families.base import Chains, Problem, how_far, versions_in_use
+from bmfjax.families.base import Chains, Problem, default_limit, how_far, versions_in_use
 from bmfjax.families.stopping import Watch
 from bmfjax.infer import ChainRun
 from bmfjax.infer.checkpoint import Checkpoint, identity_in
@@ -34,7 +34,7 @@ from bmfjax.posterior.modes import MAX_DRAWS, MOST_COMPARED
 from bmfjax.progress import minutes, say
 from bmfjax.result import Fit
 from bmfjax.specs.base import text_of
-from bmfjax.specs.run import CHECKPOINT_SECONDS, MAX_TIME
+from bmfjax.specs.run import CHECKPOINT_SECONDS
 from bmfjax.store import held_checkpoint, holds_checkpoint
 
 #: CPU seconds that a result takes, and for each number that was drawn.
@@ -87,13 +87,12 @@ def sampled(
     if resume and not holds_checkpoint(Path(checkpoint)):
         raise InputError(f"{checkpoint} holds no checkpoint to resume from; leave resume out")
     clock = running_clock()
-    clock.limit, clock.on_cpu = max_time, jax.default_backend() == "cpu"
+    clock.limit = default_limit(problem, chains) if max_time is None else max_time
+    clock.on_cpu = jax.default_backend() == "cpu"
     # Chains that run apart leave nothing but what they have stored; and clocks of several processes
     # differ, which must start alike.
     apart = problem.chain_numbers is not None or several_processes(problem.mesh)
     clock.binds = not (patient or apart)
-    if max_time is None and problem.is_auto and chains.limited:
-        clock.limit = MAX_TIME
     writes = checkpoint is not None and is_first(problem.mesh)
     like = _like(problem, max_time) if _keeps(problem) else ""
     with contextlib.ExitStack() as held:
