@@ -303,11 +303,14 @@ def test_new_lines_of_a_fit_without_draws_need_its_time():
         found = fit.given_new(problem()[0])
     assert found.verdict.remedy == begun.remedy and "num_samples" not in str(found.verdict)
     assert found.verdict.status == begun.status and "repeat where" in str(found.verdict)
-    # One that drew until the time was up needs more of it, too.
-    stopped = dataclasses.replace(fitted().verdict, remedies={"chains": "go on"})
-    stopped = stopped.changed(complete=False, timed_out=True)
-    found = fitted()._judged(stopped).given_new(problem()[0])
-    assert found.verdict.remedies == {"chains": "go on"}
+    # One that drew until the time was up needs more of it, too; one that did not is as it was.
+    ended = dataclasses.replace(fitted().verdict, remedies={"chains": "go on"})
+    ended, plain = ended.changed(converged=False), fitted().given_new(problem()[0])
+    for complete in (True, False):
+        judged = ended.changed(complete=complete, timed_out=not complete)
+        found = fitted()._judged(judged).given_new(problem()[0]).verdict
+        assert found.remedies == (plain.verdict.remedies if complete else {"chains": "go on"})
+    assert "go on" not in plain.verdict.remedies["chains"]
 
 
 @pytest.mark.long

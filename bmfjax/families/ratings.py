@@ -1170,7 +1170,8 @@ def _verdict_of_new(fit, found, side, mixing) -> verdict.Verdict:
         tried=verdict.Tried(draws=int(fit.figures.num_draws), stopped=not fit.figures.complete),
     )  # fmt: skip
     # What was stopped goes on as the fit says.
-    if own := fit.verdict.remedies.get("chains", ""):
+    own = fit.verdict.remedies.get("chains", "")
+    if own and (fit.verdict.undrawn or not fit.figures.complete):
         judged = dataclasses.replace(judged, remedies={"chains": own})
     # The lines of the other side were learned in the fit, whatever the new ones have of them.
     learned = {other: getattr(fit.figures, other)}
