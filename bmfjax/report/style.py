@@ -175,6 +175,7 @@ def _png_of(image: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
+@default_parameters()
 def prepare() -> None:
     """Draw a small figure: the first one of a process takes longer than those after it."""
     figure = new_figure(2.0, 2.0)
