@@ -115,6 +115,8 @@ STUCK = FLAT + np.array([0, 3, 6, 9])[:, None] * np.linspace(0.5, 1, 100)
         (APART, Tried(ladder=True, rank=8, stopped=True), STUCK, "rank=7 (--rank 7)"),
         (APART, Tried(ladder=True, rank=1, draws=300), STUCK, "--samples 3000"),
         (APART, Tried(ladder=True, rank=1, draws=300, stopped=True), STUCK, "--resume --max-time"),
+        (APART, Tried(apart=True, draws=300, stopped=True), STUCK, "more chains, num_chains="),
+        (APART, Tried(apart=True, draws=300, stopped=True), FALLING, "--resume --max-time"),
         (SLOW, Tried(ladder=False, draws=300), FLAT, "num_samples=2000 (--samples 2000)"),
         (SLOW, Tried(ladder=False, stopped=True), STUCK, "--resume --max-time"),
         (APART, Tried(ladder=False, rank=8, draws=100), STUCK, "(--samples auto), so that chains"),

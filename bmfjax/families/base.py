@@ -1025,6 +1025,7 @@ def what_was_tried(problem: Problem, chains: Chains, run: ChainRun) -> Tried:
         ladder_option=family.ladder,
         large=math.prod(problem.data.shape) > family.ladder_entries,
         other_sampler=family.other_sampler(problem),
+        apart=family.leaves_out and problem.finds_rank,
         particles=getattr(problem.sampler, "num_particles", 0),
         remedy="" if problem.chain_numbers is None else OTHER_CHAINS,
     )

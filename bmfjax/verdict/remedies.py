@@ -31,6 +31,8 @@ class Tried(NamedTuple):
     ladder_option: tuple[str, str] = ("inverse_temperatures", "[1, 0.6, 0.36, 0.2]")
     #: A sampler that is left to try: one that estimates the evidence, or an exact one.
     other_sampler: str | None = None
+    #: Chains looked for modes apart: the mean of more of them is more exact.
+    apart: bool = False
     particles: int = 0  # of each run, of a sampler that has them
     remedy: str = ""  # what is known already to be the next thing to try
 
@@ -72,6 +74,8 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
         )
     if tried.other_sampler is not None:
         return f"fit with sampler='{tried.other_sampler}' (--sampler {tried.other_sampler})"
+    if tried.apart:
+        return more_chains(figures, tried)
     if tried.large:
         return _where_large(tried)
     if tried.rank > 1:
