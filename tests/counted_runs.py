@@ -29,7 +29,7 @@ class Counted:
     def num_draws(self):
         return self.steps_done
 
-    def is_ready(self, seconds=None, meanwhile=None):
+    def is_ready(self, left=None, meanwhile=None):
         return True
 
     def finish(self, on_chunk, ends):

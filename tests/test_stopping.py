@@ -390,7 +390,7 @@ def late(request, monkeypatch):
             super().__init__(lambda: event.wait(LONG) and compile())
 
         def program(self, seconds=None, stops=None):
-            if seconds is not None and not (event.is_set() or waits):
+            if stops is not None and not (event.is_set() or waits):
                 raise TimeoutError
             return super().program(seconds, stops)
 

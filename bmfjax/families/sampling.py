@@ -192,7 +192,7 @@ def _ready(problem: Problem, chains: Chains) -> Callable[[ChainRun], bool]:
             run.prepare_to_stand()
         before = run.compile_seconds
         # The starts alone are a result at once.
-        found = run.is_ready(math.inf if waits else of_starts, clock.use_wait)
+        found = run.is_ready((lambda: math.inf) if waits else of_starts, clock.use_wait)
         if not found:
             clock.note_end(drawn=False)
         took = run.compile_seconds - before
@@ -378,7 +378,7 @@ def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
         # What is stored is as it was, so that a run that is resumed ends its warm-up.
         run.end_warmup()
         last = time.monotonic() + LAST_SECONDS
-        if run.steps_done > 0 and run.is_ready(0.0):
+        if run.steps_done > 0 and run.is_ready(lambda: 0.0):
             while not (chains.enough(run) or any(run.together(time.monotonic() >= last))):
                 run.advance(1)
         chains.stand(run)

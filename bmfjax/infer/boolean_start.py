@@ -222,7 +222,7 @@ def _compiled_beside(data, many, rank, num_chains, exchanges, anchors):
 
     def begin(*given):
         try:
-            _sweeps(random.key(0), data, *given).is_ready(1e-3)
+            _sweeps(random.key(0), data, *given).begin_compiling()
         except Exception as error:  # the sweeps themselves will say so
             say("searching starts", f"compiling them meanwhile has failed: {error}")
 

@@ -342,42 +342,50 @@ class ChainRun:
 
     def is_ready(
         self,
-        seconds: float | Callable[[], float] | None = None,
+        left: Callable[[], float] | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> bool:
-        """Compile the loop, once for all groups; say whether it is there in so many seconds.
+        """Compile the loop, once for all groups; say whether it is there in time.
 
-        A function of how many are left is asked often. What is late is compiled on, for this run or
-        another of its form. Ctrl-C ends the wait, too, where there are `seconds`, if infinitely
-        many. On a mesh of several processes all wait. What is to be done `meanwhile` is done where
-        it has to be waited for.
+        What is late is compiled on, for this run or another of its form.
+
+        Parameters
+        ----------
+        left : callable, optional
+            Returns the seconds for which to wait from now on, and is asked several times a second.
+            Ctrl-C ends the wait, too. Default: wait until it is there, as all do on a mesh of
+            several processes.
+        meanwhile : callable, optional
+            Is called once where there is something to wait for.
         """
         if self._advance is not None:
             return True
         if several_processes(self._mesh):
-            seconds = None
-        left_now = seconds if callable(seconds) else None
-        if left_now is not None:
-            seconds = math.inf if left_now() > 0 else 0.0
-        given, asked = self._given(), self._asked()
-        if seconds is not None and seconds <= 0 and not self._is_made(*asked):
+            left = None
+        if left is not None and left() <= 0 and not self._is_made(*self._asked()):
             return False  # it takes a while to trace it, too
         began = time.monotonic()
-        # Traced here: another thread knows nothing of the settings of this one, such as its
-        # precision.
-        made = self._made(*asked, lambda: self._compilation(given, self._file(*asked)))
+        made = self._compiling()
         if meanwhile is not None and not made.is_over:
             meanwhile()
         try:
             with contextlib.suppress(TimeoutError):
-                left = seconds and max(seconds - (time.monotonic() - began), 0.0)
-                stops = None if seconds is None else is_interrupted
-                if left_now is not None:
-                    stops = functools.partial(_stops, left_now)
-                self._advance = made.program(left, stops)
+                stops = None if left is None else functools.partial(_stops, left)
+                self._advance = made.program(stops=stops)
         finally:
             self.compile_seconds += time.monotonic() - began
         return self._advance is not None
+
+    def begin_compiling(self) -> None:
+        """Let the loop be compiled aside, so that there is less to wait for when it is needed."""
+        self._compiling()
+
+    def _compiling(self) -> Compilation:
+        """Return the compilation of the loop, which begins now where it has not before."""
+        given, asked = self._given(), self._asked()
+        # Traced here: another thread knows nothing of the settings of this one, such as its
+        # precision.
+        return self._made(*asked, lambda: self._compilation(given, self._file(*asked)))
 
     @property
     def is_kept(self) -> bool:
