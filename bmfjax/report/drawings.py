@@ -22,6 +22,7 @@ from bmfjax.report.factors import (
 from bmfjax.report.model_fit import draw_calibration
 from bmfjax.report.number import draw_number
 from bmfjax.report.ratings import draw_curve, prediction
+from bmfjax.report.section import maker_of
 from bmfjax.report.tiles import draw_tiles, tiles_size
 from bmfjax.verdict.undrawn import warn_undrawn
 
@@ -237,7 +238,7 @@ class Plots:
     def _section(self, maker) -> dict | None:
         """Return the arguments of a section of the page; None where it has no such section."""
         sections = self._fit._page.sections
-        found = (s for s in sections if getattr(s, "func", s) is maker)
+        found = (s for s in sections if maker_of(s) is maker)
         return next((dict(getattr(s, "keywords", {})) for s in found), None)
 
     def _refusal(self, name: str) -> str:

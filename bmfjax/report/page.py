@@ -12,7 +12,7 @@ from bmfjax.report.checks import agreement
 from bmfjax.report.model_fit import explained_bar, model_section
 from bmfjax.report.number import number_section, rank_line
 from bmfjax.report.plots import traces
-from bmfjax.report.section import template
+from bmfjax.report.section import maker_of, template
 from bmfjax.report.style import default_parameters
 from bmfjax.specs import MODELS, SAMPLERS
 from bmfjax.specs.base import AUTO, parameters
@@ -96,7 +96,7 @@ def _rendered(fit) -> str:
     makers = [*page.sections[:after], model_section, *page.sections[after:]]
     of_starts = fit.verdict.is_of_starts
     if of_starts:
-        makers = [make for make in makers if getattr(make, "func", make) not in OF_DRAWS]
+        makers = [make for make in makers if maker_of(make) not in OF_DRAWS]
     sections = [make(fit) for make in makers]
     drawn = {"draws": "none: starts"} if of_starts else {"thinning": fit.figures.thinning}
     return template("page.html").render(

@@ -48,6 +48,11 @@ class Section(NamedTuple):
     html: Markup
 
 
+def maker_of(section: Callable) -> Callable:
+    """Return the function that makes a section of a page, whatever arguments the page gives it."""
+    return getattr(section, "func", section)
+
+
 def _stopped_sampling(fit) -> str:
     if fit.verdict.is_of_starts:
         return "The time was up before the sampler drew; this page shows where chains began."
