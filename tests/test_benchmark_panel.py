@@ -328,3 +328,9 @@ def test_pages_are_what_the_record_makes():
     weakest = panel_goals.weakest(sets)
     assert len(weakest) == 3 and {*weakest} <= panel_goals.MENDS.keys(), "say what would mend it"
     assert panel_page.section(sets).splitlines()[0] in text
+
+
+def test_what_is_too_unsure_states_too_much_of_zeros_and_too_little_of_ones():
+    bins = {"stated": [0.1, 0.9], "number": [100, 100]}
+    for ones, told in (([5, 95], True), ([15, 85], False), ([15, 97], True), ([15, 94], False)):
+        assert panel_page.too_unsure(bins | {"ones": ones}) == told

@@ -486,6 +486,7 @@ def page_of(sets: dict) -> str:
         "allows. The verdict asks of predictions that chains agree, and lets pass an error of "
         "calibration that is at most 0.025 beyond that of chance ([the report](report.md)). "
         "`fit.check()` says how large it is.",
+        unsure_of_default(sets),
     ]
     if scored(sets.get(PLANTED, {})):
         blocks += [
@@ -517,6 +518,30 @@ def _wrong(sets: dict) -> str:
     )
     told = "; ".join(f"{model} ({n})" for model, n in found.most_common())
     return f" Those that are said to hold, and are not calibrated, are of: {told}." * bool(found)
+
+
+def unsure_of_default(sets: dict) -> str:
+    """Say how many fits by default that are not calibrated are less sure than they should be."""
+    wrong = [
+        cell["calibration"]
+        for name in SETS
+        for model, cell in finished(sets.get(name, {})).items()
+        if model == SIGNED and not is_calibrated(cell) and "calibration" in cell
+    ]
+    unsure = sum(map(too_unsure, wrong))
+    return (
+        f"Of the {len(wrong)} fits by default that are not calibrated {unsure} are less sure "
+        "than they should be: their small probabilities are too large, and their large ones too "
+        "small. Their chains are in modes of their own. The mean of forecasts that "
+        "are calibrated each by itself is too unsure (Ranjan, Gneiting 2010, *Combining "
+        "probability forecasts*, JRSS B 72). It scores better all the same."
+    )
+
+
+def too_unsure(bins: dict) -> bool:
+    """Tell whether ones are rarer than small probabilities say, and zeros than large ones do."""
+    ones = zip(bins["stated"], bins["number"], bins["ones"], strict=True)
+    return sum((number * p - ones) * (1 if p < 0.5 else -1) for p, number, ones in ones) > 0
 
 
 def wrapped(block: str) -> str:
