@@ -11,7 +11,21 @@ from bmfjax.data import InputError
 from bmfjax.families import FAMILIES
 from bmfjax.posterior.cells import cell_draws
 from bmfjax.posterior.model_check import COUNTS
-from bmfjax.posterior.modes import SAME, entry_rhat, mode_labels
+from bmfjax.posterior.modes import (
+    ROUNDING,
+    SAME,
+    Solutions,
+    _at_most,
+    _best_orders,
+    _Draws,
+    _least_alike,
+    _products,
+    _sides,
+    best_match,
+    entry_rhat,
+    mode_labels,
+    tile_cosines,
+)
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.scores import observed_sample, scored
 from bmfjax.report import checks
@@ -115,6 +129,53 @@ def test_short_excursions_and_factors_that_no_line_uses_are_no_modes():
     )
     assert mode_labels(usage, basis).any()
     assert not mode_labels(usage, basis, in_unit=True).any()
+
+
+def test_draws_are_compared_as_every_match_would_compare_them():
+    rng = np.random.default_rng(5)
+    rank, number = 5, 60
+    shared = rng.random((2, 20, rank)) < 0.4
+    for signed in (False, True):
+        usage = shared[0] ^ (rng.random((number, 20, rank)) < 0.15)
+        basis = (shared[1] ^ (rng.random((number, 20, rank)) < 0.15)).astype(float)
+        basis *= rng.normal(size=basis.shape) if signed else 1
+        usage[rng.integers(0, number, 40), :, rng.integers(0, rank, 40)] = 0  # empty tiles
+        orders = np.stack([rng.permutation(rank) for _ in range(number)])
+        every = Solutions(usage.astype(float), basis).reordered(orders)
+        draws = _Draws.of(every.usage[None], every.basis[None])
+        cosines = tile_cosines(every, every)
+        alike = np.array([[best_match(cosines[a, :, b])[1].sum() for b in range(number)]
+                          for a in range(number)])  # fmt: skip
+        others = draws.cosines(every)
+        np.testing.assert_allclose(others, cosines.transpose(0, 1, 3, 2), atol=1e-5)
+        for a in range(number):
+            above = _at_most(others[a]) - alike[a]
+            assert above.min() >= 0 and above.mean() < 0.5
+            found = np.take_along_axis(others[a], _best_orders(others[a]).T[:, None], 1)
+            np.testing.assert_allclose(found[:, 0].sum(0), alike[a], atol=1e-5)
+        apart = alike + np.diag(np.full(number, np.inf))
+        a, b = _least_alike(every)
+        assert apart[a, b] == pytest.approx(apart.min(), abs=ROUNDING)
+        # Whatever the first guess at the matches is.
+        guess = np.stack([rng.permuted(np.tile(np.arange(rank)[:, None], number), axis=0)] * 2)
+        sides = _sides(draws.cosines(every.some([a, b])), guess)
+        clear = np.abs(alike[a] - alike[b]) > ROUNDING
+        np.testing.assert_array_equal(sides[clear], (alike[b] > alike[a])[clear])
+        assert 0 < sides.sum() < number and clear.mean() > 0.9
+        # Sums of matched draws, of which some were matched before.
+        for members in (np.arange(7, 30, 3), np.arange(4, 40)):
+            total = draws.total(members, 9)
+            order = [best_match(cosines[9, :, b])[0] for b in members]
+            plain = every.some(members).reordered(order)
+            for one, other in zip(total, plain, strict=True):
+                np.testing.assert_allclose(one, other.sum(0).T, atol=1e-4)
+
+
+def test_products_in_parts_are_products():
+    rng = np.random.default_rng(0)
+    for shape in ((1300, 400), (3, 5), (0, 4)):
+        one, other = rng.random(shape), rng.random((130, shape[1]))
+        np.testing.assert_allclose(_products(one, other), one @ other.T)
 
 
 # ---- weights -------------------------------------------------------------------------------------

@@ -604,7 +604,7 @@ def test_time_for_modes_is_kept_where_a_report_may_have_them():
         clock.has_report = True
         # 500 of the lines are compared, and 100 draws of a chain.
         for draws, compared in ((20, 10), (2000, 100)):
-            more = sampling.MODES_SECONDS * 4 * 3 * compared * (500 + 50)
+            more = sampling.MODES_SECONDS * 4 * 3 * compared * (500 + 50 + sampling.MATCHING)
             assert seconds("features", draws) == pytest.approx(plain[draws] + more)
             assert seconds("pmf", draws) == pytest.approx(plain[draws])
 

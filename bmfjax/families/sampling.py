@@ -39,8 +39,9 @@ from bmfjax.store import held_checkpoint, holds_checkpoint
 
 #: CPU seconds that a result takes, and for each number that was drawn.
 SUMMARY_SECONDS, NUMBER_SECONDS = 2.0, 1.5e-7
-#: CPU seconds that a report takes to search modes, for each number that it compares.
-MODES_SECONDS = 2e-6
+#: CPU seconds that a report takes to search modes, for each number that it compares, and how many
+#: numbers take as long as it takes to match a factor of a draw.
+MODES_SECONDS, MATCHING = 4e-7, 200
 #: Seconds that steps after the time may take, where there are too few draws for a result.
 LAST_SECONDS = 1.0
 #: Seconds below which the sampler may not be compiled in time.
@@ -405,8 +406,8 @@ def _seconds_after(stage) -> float:
     numbers = problem.rank * run.num_chains
     seconds = SUMMARY_SECONDS + NUMBER_SECONDS * kept * numbers * sum(lines)
     if running_clock().follows == REPORT and hasattr(Fit._of_model(problem.model.name), "modes"):
-        compared = min(kept, MAX_DRAWS) * sum(min(side, MOST_COMPARED) for side in lines)
-        seconds += MODES_SECONDS * numbers * compared
+        compared = MATCHING + sum(min(side, MOST_COMPARED) for side in lines)
+        seconds += MODES_SECONDS * numbers * min(kept, MAX_DRAWS) * compared
     return seconds
 
 

@@ -6,6 +6,7 @@ at least 0.8, as a factor that is found has in each chain and all others (`diagn
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import squareform
 from scipy.special import softmax
 
-from bmfjax.data.blocks import spaced
+from bmfjax.data.blocks import blocks, spaced
 from bmfjax.diagnostics import split_rhat, stacking_weights
 from bmfjax.posterior.packed import PackedDraws, subset
 from bmfjax.posterior.scores import observed_sample, scored
@@ -29,6 +30,10 @@ SAME = 0.8
 MAX_DRAWS, MOST_COMPARED = 100, 500
 #: A chain is cut into at most so many segments of at least so many draws, where a split starts.
 SEGMENTS, LEAST_SEGMENT, MAX_STEPS = 10, 5, 20
+#: How far sums of cosines are from exact, at most.
+ROUNDING = 1e-4
+#: Multiplications up to which OpenBLAS starts no threads, and columns of a product at once.
+UNTHREADED, COLUMNS = 2**18, 64
 #: Observed entries by which chains are stacked, at most.
 MAX_STACKED = 2000
 #: Smaller shares of the draws are no mode, but on the way between two.
@@ -71,10 +76,26 @@ def tile_cosines(one: Solutions, other: Solutions) -> np.ndarray:
             norm = np.linalg.norm(lines_last, axis=1, keepdims=True)
             units.append(lines_last / np.maximum(norm, 1e-30))
             empty.append(norm[:, 0] == 0)
-        found = found * (units[0] @ units[1].T)
+        found = found * _products(*units)
     both = np.logical_and.outer(empty[0] | empty[2], empty[1] | empty[3])
     found = np.where(both, 1.0, found)
     return found.reshape(len(one.usage), one.usage.shape[2], len(other.usage), -1)
+
+
+def _products(one, other) -> np.ndarray:
+    """Return `one` @ `other`.T, as products too small for threads, which wait for one another.
+
+    A busy machine spends most of its time on that waiting.
+    """
+    found = np.empty((len(one), len(other)), np.result_type(one, other))
+    for columns in blocks(len(other), 1, most=COLUMNS):
+        part = other[columns]
+        lines = max(1, UNTHREADED // max(1, part.size))
+        whole = len(one) // lines * lines
+        stacked = one[:whole].reshape(-1, lines, one.shape[1]) @ part.T
+        found[:whole, columns] = stacked.reshape(whole, len(part))
+        found[whole:, columns] = one[whole:] @ part.T
+    return found
 
 
 def turned(found: Solutions) -> Solutions:
@@ -123,12 +144,12 @@ def mode_labels(usage, basis, *, in_unit: bool = False) -> np.ndarray:
     """
     chains, draws = usage.shape[:2]
     number, clean = chains * draws, without_empty if in_unit else Solutions._make
-    every = Solutions(*(f.reshape(number, *f.shape[2:]).astype(np.float32) for f in (usage, basis)))
+    every = _Draws.of(usage, basis)
     chain = np.repeat(np.arange(chains), draws)
     labels, found, waiting = np.full(number, -1), 0, [np.arange(number)]
     while waiting:
         group = waiting.pop()
-        parts = _split(every, group, chain[group], clean)
+        parts = [group[part] for part in _split(every.some(group), chain[group], clean)]
         large = [part for part in parts if len(part) >= LEAST_SHARE * number]
         if len(parts) == 1 or not large:
             labels[group], found = found, found + 1
@@ -136,41 +157,204 @@ def mode_labels(usage, basis, *, in_unit: bool = False) -> np.ndarray:
             # What is left out here goes to the mode that it is most like.
             waiting += large
     labels = _merged(every, labels, clean)
-    left = labels < 0
-    if left.any():
-        labels[left] = _likeness(every.some(left), _centres(every, labels, clean)).argmax(1)
+    left = np.flatnonzero(labels < 0)
+    if len(left):
+        some = Solutions(*(np.moveaxis(f[:, left], 0, -1) for f in every.factors))
+        labels[left] = _likeness(some, _centres(every, labels, clean)).argmax(1)
     order = np.argsort(-np.bincount(labels), kind="stable")
     return np.argsort(order)[labels].reshape(chains, draws)
 
 
-def _split(every: Solutions, group, chain, clean) -> list[np.ndarray]:
-    """Split a group of draws in two by k-means, or return it whole if the parts' means agree.
+@dataclass(frozen=True)
+class _Draws:
+    """Draws that are compared with their means: usage and basis are (rank, draw, lines) float32.
+
+    `names` (draw,) says which of all draws they are. `orders` keeps, by the name of a draw, which
+    factors of any draw are its factors, (all draws, rank), -1 where they were not matched yet.
+    """
+
+    factors: tuple[np.ndarray, np.ndarray]
+    norms: tuple[np.ndarray, np.ndarray]
+    names: np.ndarray
+    orders: defaultdict[int, np.ndarray]
+
+    @classmethod
+    def of(cls, usage, basis) -> _Draws:
+        """Return all draws of (chain, draw, lines, rank)."""
+        flat = (np.moveaxis(f.reshape(-1, *f.shape[2:]), -1, 0) for f in (usage, basis))
+        factors = tuple(np.ascontiguousarray(f, np.float32) for f in flat)
+        rank, number = factors[0].shape[:2]
+        orders = defaultdict(lambda: np.full((number, rank), -1))
+        return cls(
+            factors, tuple(np.linalg.norm(f, axis=2) for f in factors), np.arange(number), orders
+        )
+
+    def some(self, chosen) -> _Draws:
+        """Return some of them."""
+        # `take` keeps the order in memory, which indexing may not.
+        factors, norms = (
+            tuple(f.take(chosen, 1) for f in part) for part in (self.factors, self.norms)
+        )
+        return _Draws(factors, norms, self.names[chosen], self.orders)
+
+    def cosines(self, centres: Solutions) -> np.ndarray:
+        """Return `tile_cosines` of others and the draws: (centre, rank, rank, draw)."""
+        found, empty = np.float32(1.0), []
+        for own, norm, centre in zip(self.factors, self.norms, centres, strict=True):
+            lines_last = np.moveaxis(centre, -1, -2).reshape(-1, centre.shape[1])
+            size = np.linalg.norm(lines_last, axis=1, keepdims=True)
+            units = (lines_last / np.maximum(size, 1e-30)).astype(np.float32)
+            found = found * _products(own.reshape(-1, own.shape[2]), units)
+            found /= np.maximum(norm.reshape(-1, 1), 1e-30)
+            empty += [size[:, 0] == 0, norm == 0]
+        rank, number = empty[1].shape
+        found = np.ascontiguousarray(found.T).reshape(-1, rank, rank, number)
+        both = (empty[0] | empty[2]).reshape(-1, rank, 1, 1), empty[1] | empty[3]
+        return np.where(both[0] & both[1], np.float32(1.0), found) if both[0].any() else found
+
+    def total(self, members, first: int) -> list[np.ndarray]:
+        """Return the sums of members, (rank, lines), their factors matched to those of `first`."""
+        orders = self._orders(members, first)
+        return [f[orders, members].sum(1, dtype=float) for f in self.factors]
+
+    def _orders(self, members, first: int) -> np.ndarray:
+        """Match members to the draw `first`: which of their factors are its, (rank, member)."""
+        known, names = self.orders[int(self.names[first])], self.names[members]
+        new = members[known[names, 0] < 0]
+        if len(new):
+            one = Solutions(*(f[:, first].T[None] for f in self.factors))
+            known[self.names[new]] = _best_orders(self.some(new).cosines(one)[0])
+        return known[names].T
+
+
+def _best_orders(cosines) -> np.ndarray:
+    """Match factors to those of each of several draws, (rank, rank, draw): orders (draw, rank).
+
+    Where the most alike of every factor are different ones, no other match is as good.
+    """
+    orders = cosines.argmax(1).T
+    doubtful = np.flatnonzero((np.sort(orders, 1) != np.arange(orders.shape[1])).any(1))
+    for draw, one in zip(doubtful, _one_by_one(cosines[..., doubtful]), strict=True):
+        orders[draw] = best_match(one)[0]
+    return orders
+
+
+def _one_by_one(cosines) -> np.ndarray:
+    """Put the last axis first, in memory as well, as the numbers that assignments are found of."""
+    return np.ascontiguousarray(np.moveaxis(cosines, -1, 0), float)
+
+
+def _split(some: _Draws, chain, clean) -> list[np.ndarray]:
+    """Split draws in two by k-means, or return them whole if the parts' means agree.
 
     It starts at the two segments of chains that are least alike: where chains move between modes
     a segment may be a mixture, but the means of the parts become pure.
     """
-    whole, some = [group], every.some(group)
-    pieces = []
+    whole, pieces, leads = [np.arange(len(chain))], [], []
     for c in np.unique(chain):
         own = np.flatnonzero(chain == c)
         pieces += np.array_split(own, max(1, min(SEGMENTS, len(own) // LEAST_SEGMENT)))
+        leads += [len(leads)] * (len(pieces) - len(leads))
     if len(pieces) < 2:
         return whole
-    means = [Solutions(*(f[piece].mean(0)[None] for f in some)) for piece in pieces]
-    means = clean(Solutions(*map(np.concatenate, zip(*means, strict=True))))
-    alike = _likeness(means, means)
-    centres = means.some(list(np.unravel_index(alike.argmin(), alike.shape)))
-    sides = None
+    means = ([f[:, piece].mean(1).T for piece in pieces] for f in some.factors)
+    means = clean(Solutions(*map(np.stack, means)))
+    # A first guess at how factors match: all of a chain have the order of its first segment.
+    chosen, which = np.unique(leads, return_inverse=True)
+    guess = _matched(means, means.some(chosen))[0][which]
+    means = means.reordered(guess)
+    centres = means.some(_least_alike(means))
+    orders = np.empty((2, len(some.factors[0]), len(chain)), int)
+    for piece, order in zip(pieces, guess, strict=True):
+        orders[:, :, piece] = order[:, None]
+    sides, firsts, sums = None, [-1, -1], [None, None]
     for _ in range(MAX_STEPS):
-        before, sides = sides, _likeness(some, centres).argmax(1)
+        before, sides = sides, _sides(some.cosines(centres), orders)
         if not 0 < sides.sum() < len(sides):
             return whole
-        centres = _centres(some, sides, clean)
+        for m in (0, 1):
+            inside = sides == m
+            first = inside.argmax()
+            if first != firsts[m]:
+                sums[m], firsts[m] = some.total(np.flatnonzero(inside), first), first
+                # The centre has the order of that draw from here on.
+                orders[m] = orders[m][np.argsort(orders[m][:, first])]
+                continue
+            was = before == m
+            moved = map(np.flatnonzero, (inside > was, was > inside))
+            come, gone = (some.total(members, first) for members in moved)
+            sums[m] = [f + p - q for f, p, q in zip(sums[m], come, gone, strict=True)]
+        centres = _mean_of(sums, np.bincount(sides), clean)
         if np.array_equal(before, sides):
             break
     if _matched(centres, centres.some([1]))[1].min() >= SAME:
         return whole
-    return [group[sides == 0], group[sides == 1]]
+    return [np.flatnonzero(sides == m) for m in (0, 1)]
+
+
+def _least_alike(means: Solutions) -> list[int]:
+    """Return which two of several solutions are least alike, the sum over matched factors.
+
+    As they are ordered bounds that from below, so that not all need to be matched.
+    """
+    pairs = np.stack(np.triu_indices(len(means.usage), 1))
+    cosines = tile_cosines(means, means).transpose(1, 3, 0, 2)[:, :, *pairs]
+    value, most = np.trace(cosines), _at_most(cosines)
+    doubtful = np.flatnonzero(value <= most.min())
+    value[:] = np.inf
+    for pair, one in zip(doubtful, _one_by_one(cosines[..., doubtful]), strict=True):
+        value[pair] = best_match(one)[1].sum()
+    return pairs[:, value.argmin()].tolist()
+
+
+def _sides(cosines, orders) -> np.ndarray:
+    """Return which of two centres each draw is more like, its factors matched: (draw,) 0 or 1.
+
+    `cosines` is (centre, rank, rank, draw). `orders` (centre, rank, draw) are matches that may not
+    be the best: they bound from below how alike the two are. Only where the bounds do not tell,
+    the best match is found; it is kept in `orders`.
+    """
+    value = np.take_along_axis(cosines, orders[:, :, None], 2)[:, :, 0].sum(1)
+    most = np.minimum(cosines.max(1).sum(1), cosines.max(2).sum(1)) + np.float32(ROUNDING)
+    doubtful = np.flatnonzero((value <= most[::-1]).all(0))
+    left = cosines[..., doubtful]
+    for of_centre, bound in zip(left, most, strict=True):
+        bound[doubtful] = np.minimum(bound[doubtful], _at_most(of_centre))
+    still = (value[:, doubtful] <= most[::-1, doubtful]).all(0)
+    doubtful, left = doubtful[still], left[..., still]
+    for draw, both in zip(doubtful, _one_by_one(left), strict=True):
+        likely = int(value[0, draw] < value[1, draw])
+        for m in (likely, 1 - likely):
+            order, alike = best_match(both[m])
+            orders[m, :, draw], value[m, draw] = order, alike.sum()
+            if value[m, draw] > most[1 - m, draw]:
+                break
+    return value.argmax(0)
+
+
+def _at_most(cosines, softness=0.1, steps=4) -> np.ndarray:
+    r"""Bound the sum over matched factors from above: (rank, rank, draw) to (draw,).
+
+    With any price :math:`v_i` of a factor, no match has more than
+    :math:`\sum_i v_i + \sum_j \max_i (c_{ij} - v_i)`. Prices are of a few steps of Sinkhorn's
+    algorithm (Cuturi, 2013), which make it nearly the largest sum.
+    """
+    near = np.exp((cosines - 1) / np.float32(softness)) + np.float32(1e-12)
+    columns = np.ones_like(cosines[0])
+    for _ in range(steps):
+        rows = 1 / (near * columns).sum(1)
+        columns = 1 / (near * rows[:, None]).sum(0)
+    price = np.float32(-softness) * np.log(rows)
+    other = (cosines - price[:, None]).max(0)
+    # The prices of one side follow from the others.
+    price = np.minimum(price, (cosines - other).max(1))
+    return price.sum(0) + other.sum(0) + np.float32(ROUNDING)
+
+
+def _mean_of(sums, numbers, clean) -> Solutions:
+    """Return means of groups, of the sums of their usage and basis, and the number of each."""
+    means = [[f.T / number for f in parts] for parts, number in zip(sums, numbers, strict=True)]
+    return clean(Solutions(*map(np.stack, zip(*means, strict=True))))
 
 
 def _clustered(found: Solutions) -> np.ndarray:
@@ -186,19 +370,16 @@ def _clustered(found: Solutions) -> np.ndarray:
     return fcluster(tree, 1.0 - SAME + 1e-9, "distance") - 1
 
 
-def _centres(found: Solutions, labels, clean) -> Solutions:
+def _centres(every: _Draws, labels, clean) -> Solutions:
     """Return the mean of every group, its members matched to the first of them; -1 is no group."""
-    centres = []
-    for label in range(labels.max() + 1):
-        some = found.some(labels == label)
-        centres.append(some.reordered(_matched(some, some)[0]).mean(None))
-    return clean(Solutions(*map(np.concatenate, zip(*centres, strict=True))))
+    groups = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
+    return _mean_of([every.total(g, g[0]) for g in groups], map(len, groups), clean)
 
 
-def _merged(found: Solutions, labels, clean) -> np.ndarray:
+def _merged(every: _Draws, labels, clean) -> np.ndarray:
     """Merge groups whose means agree, until no two do; -1 stays."""
     while labels.max() > 0:
-        groups = _clustered(_centres(found, labels, clean))
+        groups = _clustered(_centres(every, labels, clean))
         if groups.max() == labels.max():
             break
         labels = np.where(labels < 0, -1, groups[labels])
