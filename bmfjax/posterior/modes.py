@@ -342,8 +342,8 @@ def _at_most(cosines, softness=0.1, steps=4) -> np.ndarray:
     near = np.exp((cosines - 1) / np.float32(softness)) + np.float32(1e-12)
     columns = np.ones_like(cosines[0])
     for _ in range(steps):
-        rows = 1 / (near * columns).sum(1)
-        columns = 1 / (near * rows[:, None]).sum(0)
+        rows = 1 / np.einsum("ijd,jd->id", near, columns)
+        columns = 1 / np.einsum("ijd,id->jd", near, rows)
     price = np.float32(-softness) * np.log(rows)
     other = (cosines - price[:, None]).max(0)
     # The prices of one side follow from the others.
