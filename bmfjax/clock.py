@@ -15,8 +15,6 @@ from contextvars import ContextVar
 
 #: A share of the machine that is smaller is not waited for.
 MOST_SLOWNESS = 8.0
-#: What may follow the draws.
-RESULT, REPORT = "result", "report"
 #: CPU seconds that a result of the starts takes.
 STARTS_SECONDS = 1.0
 #: Seconds whose share of the machine is that of now, and between looks at it.
@@ -58,7 +56,7 @@ class Clock:
     @property
     def follows(self) -> str:
         """What the time after the draws is for."""
-        return REPORT if self.has_report else RESULT
+        return "report" if self.has_report else "result"
 
     @property
     def slowness(self) -> float:

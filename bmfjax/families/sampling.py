@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bmfjax.clock import REPORT, Clock, running_clock
+from bmfjax.clock import Clock, running_clock
 from bmfjax.data import InputError
 from bmfjax.data.io.files import reason
 from bmfjax.families.base import Chains, Problem, default_limit, how_far, versions_in_use
@@ -405,7 +405,8 @@ def _seconds_after(stage) -> float:
     kept, lines = run.num_draws // run.thinning("usage"), problem.data.shape
     numbers = problem.rank * run.num_chains
     seconds = SUMMARY_SECONDS + NUMBER_SECONDS * kept * numbers * sum(lines)
-    if running_clock().follows == REPORT and hasattr(Fit._of_model(problem.model.name), "modes"):
+    kind = Fit._of_model(problem.model.name)
+    if running_clock().has_report and kind is not None and kind._has_modes:
         compared = MATCHING + sum(min(side, MOST_COMPARED) for side in lines)
         seconds += MODES_SECONDS * numbers * min(kept, MAX_DRAWS) * compared
     return seconds

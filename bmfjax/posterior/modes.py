@@ -701,7 +701,7 @@ def _mode_factors(fit, labels, number) -> tuple[Solutions, np.ndarray]:
     """Return the mean factors of every mode, matched, and how those of its chains are ordered."""
     chains, rank = len(labels), fit.rank
     permutation = np.tile(np.arange(rank), (number, chains, 1))
-    first, means = Solutions(fit.usage[None], fit.basis[None]), []
+    first, means = Solutions(fit._usage[None], fit._basis[None]), []
     for m in range(number):
         counts = dict(_counts(labels == m))
         parts = [_mean(fit, c, np.flatnonzero(labels[c] == m)) for c in counts]
