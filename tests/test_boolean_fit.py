@@ -78,7 +78,8 @@ def test_a_fit_of_starts_has_them_as_they_are_and_no_search(product, monkeypatch
         "tile" not in repr(found) and found.doubts
     )  # where the verdict says that nothing was drawn
     assert found.verdict.is_of_starts and np.isnan(found.figures.expected_errors)
-    np.testing.assert_array_equal(found.usage_binary, init["usage"])
+    with pytest.warns(UserWarning, match="before the sampler drew"):
+        np.testing.assert_array_equal(found.usage_binary, init["usage"])
     np.testing.assert_array_equal(found.basis_binary, init["basis"])
     named = [fact.name for fact in facts.errors(found)]
     assert named == ["Entries unlike the data"]

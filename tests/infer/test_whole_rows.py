@@ -157,7 +157,7 @@ def test_whole_rows_of_the_logistic_model_are_the_quadrature():
 def test_precisions_that_were_learned_are_those_of_new_rows():
     fit, _, _ = logistic_fit(2)
     learned = {"relevance_shape": np.array([[8.0]]), "relevance_rate": np.array([[2.0]])}
-    assert dataclasses.replace(fit, approximation=learned)._usage_sd(0) == pytest.approx(0.5)
+    assert dataclasses.replace(fit, approximation=learned)._prior_usage_sd(0) == pytest.approx(0.5)
     assert fit._prior_usage_sd(0) == pytest.approx(0.8)
     assert issubclass(ExactLogisticFit, bmfjax.Fit) and fit._loadings(0, 0)[0].shape == (6, 2)
 
