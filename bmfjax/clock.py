@@ -83,12 +83,8 @@ class Clock:
         """
         if self.limit is None:
             return 0.0
-        slowness = self.slowness_now
-        if drawn:
-            after += self.aside
-        else:
-            after += STARTS_SECONDS + self.aside_of_starts
-            slowness = min(slowness, self.slowness)
+        slowness = self.slowness_now if drawn else self.slowness
+        after += self.aside if drawn else STARTS_SECONDS + self.aside_of_starts
         # Half is for draws, whatever follows them.
         return min(after * slowness, self.limit / 2)
 

@@ -583,7 +583,7 @@ def test_for_starts_alone_less_time_is_kept_back(steps_of_a_second, monkeypatch,
         clock.meanwhile = lambda: said.append("meanwhile")
         found = sampling.finish(asks, asks.chains(), max_time=limit)
     assert found.timed_out and found.draws == LEAST_KEPT
-    assert "compiling the sampler: the last 11 s are for the report" in said
+    assert "compiling the sampler: at least 11 s are kept for the report" in said
     assert said.count("meanwhile") == 1
     is_late = limit < 60 + 11
     assert clock.ended[1] == (11.0 if is_late else 30.0 + sampling.SUMMARY_SECONDS)

@@ -187,7 +187,9 @@ def _ready(problem: Problem, chains: Chains) -> Callable[[ChainRun], bool]:
         note = [f"about {about:.0f} s"] * (about >= TOLD_SECONDS)
         if not waits and math.isfinite(of_starts()):
             kept = clock.kept(drawn=False)
-            note += [f"the last {kept:.0f} s are for the {clock.follows}"] * (kept >= TOLD_SECONDS)
+            note += [f"at least {kept:.0f} s are kept for the {clock.follows}"] * (
+                kept >= TOLD_SECONDS
+            )
         say("compiling the sampler", *["; ".join(note)] * bool(note))
         if not waits and not run.is_kept and clock.left() < SHORT_SECONDS:
             run.prepare_to_stand()

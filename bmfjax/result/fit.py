@@ -235,7 +235,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     def rank_probabilities(self) -> dict[int, float] | None:
         """Posterior probability of every number of factors that was drawn.
 
-        For a fit with ``rank="auto"``, else None.
+        For a fit with ``rank="auto"`` that has drawn, else None.
 
         In the Boolean model a factor counts where it has ones in both matrices. Beforehand all
         numbers of factors that are there, up to the most, `max_rank`, are equally probable; a few
@@ -265,7 +265,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         3
         """
         warn_undrawn(self)
-        return self._rank_probabilities
+        return None if self.verdict.is_of_starts else self._rank_probabilities
 
     @property
     def _rank_probabilities(self) -> dict[int, float] | None:
@@ -698,11 +698,12 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     def __repr__(self) -> str:
         rows, columns = self.data.shape
         name = f" of {self.data.name}" if self.data.name else ""
+        kept = f"{self._num_chains} chains x {self.usage_draws.shape[1]} kept draws"
+        if self.verdict.is_of_starts:
+            kept = f"{self._num_chains} starts, and no draws"
         return (
             f"Fit({self.model} by {self.sampler}{name}, {rows} x {columns}, rank {self.rank}, "
-            f"{self._num_chains} chains x {self.usage_draws.shape[1]} kept draws)\n{self.verdict}"
-            + f"\n{self._doubts}"
-            * bool(self._doubts)
+            f"{kept})\n{self.verdict}" + f"\n{self._doubts}" * bool(self._doubts)
         )
 
     @staticmethod

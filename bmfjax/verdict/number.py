@@ -114,12 +114,12 @@ def of_number(
 
 
 def _come_and_go(figures: Figures) -> bool:
-    """Whether draws have several numbers of factors, each above that of the factors that hold.
+    """Whether draws have several numbers of factors, none below that of the factors that hold.
 
     One number that all draws have is their number, though chains may differ in which factors.
     """
     low, high = figures.rank_between or (0, 0)
-    return figures.factors_holding is not None and len(figures.factors_holding) < low < high
+    return figures.factors_holding is not None and len(figures.factors_holding) <= low < high
 
 
 def in_range(figures: Figures) -> str:
