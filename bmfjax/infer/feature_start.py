@@ -22,7 +22,7 @@ more, and modes differ by which features have a place: means of the log mass are
 best is taken. Where it is found all have room. Modes are codings of the same structure, and the log
 mass of a chain moves by hundreds of nats as features come and go. Then chains climb apart, and only
 those go to the best at last whose log mass does not overlap with its own: the mean of chains that
-stay apart predicts better than the best of them (Yao, Vehtari, Gelman 2022, "Stacking for
+stay apart mostly predicts better than each of them (Yao, Vehtari, Gelman 2022, "Stacking for
 non-mixing Bayesian computations", JMLR 23).
 """
 
