@@ -1,8 +1,11 @@
-"""The one exception for bad input, what of a text a terminal may show, and installed versions."""
+"""The exception for bad input, calls that do not fit, texts for a terminal, installed versions."""
 
 import difflib
+import functools
+import inspect
+import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 #: Categories of characters that steer a terminal or break a line, and characters that turn the
@@ -23,6 +26,10 @@ class InputError(ValueError):
         ...
     bmfjax.errors.InputError: rank is 0; give a number from 1 to 16
     """
+
+
+class ArgumentError(InputError, TypeError):
+    """A call that does not fit what is called: an argument is unknown, missing or one too many."""
 
 
 def meant(text: str, names: Iterable) -> str | None:
@@ -48,6 +55,100 @@ def did_you_mean(text: object, names: Iterable) -> str:
     """
     close = meant(text, names) if isinstance(text, str) else None
     return "" if close is None else f"; did you mean {close!r}?"
+
+
+def checking_call(function: Callable, name: str = "") -> Callable:
+    """Return a function that refuses a call which does not fit it in one clear sentence.
+
+    `name` is what users call it; default its own.
+
+    Examples
+    --------
+    >>> fit = checking_call(lambda data, rank=None, *, seed=0: (data, rank, seed), "fit")
+    >>> fit("davis", 3)
+    ('davis', 3, 0)
+    >>> for args, given in (((1,), {"rnak": 3}), ((), {"rank": 3}), ((1, 2, 3), {})):
+    ...     try:
+    ...         fit(*args, **given)
+    ...     except TypeError as error:
+    ...         print(error)
+    rnak is no argument of fit; did you mean 'rank'?
+    fit needs data; give data=...
+    3 arguments of fit have no name; it takes data, rank so, and others by name, such as seed=...
+    """
+    signature, name = inspect.signature(function), name or function.__name__
+
+    @functools.wraps(function)
+    def checked(*args, **given):
+        try:
+            signature.bind(*args, **given)
+        except TypeError as error:
+            why = _misfit(signature.parameters, name, args, given) or f"{name}: {error}"
+            raise ArgumentError(why) from None
+        return function(*args, **given)
+
+    checked.checks_call = True
+    return checked
+
+
+def with_calls_checked(kind: type, called: str) -> None:
+    """Let all public methods of a class, and of those it is made of, check how they are called.
+
+    `called` is what users call an object of it.
+    """
+    for own in kind.__mro__[:-1]:
+        for name, method in list(vars(own).items()):
+            is_static = isinstance(method, staticmethod)
+            function = method.__func__ if is_static else method
+            if name.startswith("_") or not inspect.isfunction(function):
+                continue
+            if not hasattr(function, "checks_call"):
+                of = own.__name__ if is_static else called
+                found = checking_call(function, f"{of}.{name}")
+                setattr(own, name, staticmethod(found) if is_static else found)
+
+
+def _misfit(parameters: Mapping, name: str, args: Sequence, given: Mapping) -> str:
+    """Say why arguments are not those of a function with these parameters."""
+    placed = [n for n, p in parameters.items() if p.kind == p.POSITIONAL_OR_KEYWORD]
+    named = [n for n in parameters if n != "self"]
+    for n in given:
+        if n not in named:
+            hint = did_you_mean(n, named) or f"; it has {', '.join(named) or 'none'}"
+            return f"{n} is no argument of {name}{hint}"
+    is_method = placed[:1] == ["self"]
+    if len(args) > len(placed):
+        number, known = len(args) - is_method, placed[is_method:]
+        said = f"{number} argument{'s' * (number > 1)} of {name} {'have' if number > 1 else 'has'}"
+        rest = [n for n in named if n not in known]
+        more = f", and others by name, such as {rest[0]}=..." if rest else ""
+        return f"{said} no name; it takes {', '.join(known) or 'none'} so{more}"
+    for n in placed[: len(args)]:
+        if n in given:
+            return f"{name} has {n} twice, by its place and by its name; leave one out"
+    needed = [n for n in named if parameters[n].default is inspect.Parameter.empty]
+    lacking = [n for n in needed if n not in given and n not in placed[: len(args)]]
+    if lacking:
+        return f"{name} needs {', '.join(lacking)}; give {', '.join(f'{n}=...' for n in lacking)}"
+    return ""
+
+
+def outside() -> int:
+    """Return the level, for `warnings.warn` of who calls this, of the first caller of the package.
+
+    Examples
+    --------
+    >>> isinstance(outside(), int)
+    True
+    """
+    level, frame = 1, sys._getframe(1)
+    while frame is not None and _is_own(frame):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _is_own(frame) -> bool:
+    return frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]
 
 
 def printable(text):

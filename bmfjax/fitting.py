@@ -11,11 +11,12 @@ from typing import Any, Literal
 from jax.sharding import Mesh
 
 from bmfjax.clock import clock_running
+from bmfjax.data import checks
 from bmfjax.families import ask
 from bmfjax.families.apart import check_apart, merge, place_of
 from bmfjax.families.sampling import estimate, finish
 from bmfjax.infer.checkpoint import identity_in
-from bmfjax.kernels.numerics.mesh import is_first
+from bmfjax.kernels.numerics.mesh import checked_mesh, is_first
 from bmfjax.progress import say, status_line
 from bmfjax.result import Fit
 from bmfjax.specs import MODELS, ModelName, SamplerName, with_fields_refused
@@ -152,8 +153,9 @@ def fit(
     >>> fit.summary().index.tolist()
     [1, 2]
     """
+    tells = checks.switch("progress", progress) and is_first(mesh and checked_mesh(mesh))
     before = identity_in(checkpoint) if resume and checkpoint is not None else {}
-    with clock_running(), status_line(progress and is_first(mesh)):
+    with clock_running(), status_line(tells):
         say("reading the data")
         problem = ask(
             data,

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, SoftFileLock, Timeout
 
-from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
+from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks
 from bmfjax.data.blocks import blocks
 from bmfjax.data.io.files import (
     DRAFT,
@@ -170,7 +170,7 @@ def _read_draws(folder) -> Mapping[str, Any]:
 
 def read(directory: str | os.PathLike) -> Record:
     """Read what `write` wrote; refuse a directory without a fit, and files that are damaged."""
-    folder = Path(directory)
+    folder = Path(checks.path_of("directory", directory))
     with refusing_damaged(folder):
         summary, factors = _read_summary(folder), stored_factors(folder / "factors.npz")
         data, posterior = read_stored(folder / "data.npz"), _read_draws(folder)
@@ -353,7 +353,7 @@ def is_page(path: Path) -> bool:
 
 def check_page(path: str | os.PathLike, overwrite: bool) -> Path:
     """Refuse a path where a page may not be written; return it as a `Path`."""
-    path = Path(path)
+    path = Path(checks.path_of("path", path, "file"))
     if path.suffix.lower() not in ("", ".html", ".htm"):
         raise InputError(
             f"{path} ends in {path.suffix}, and the page is HTML; give a name that ends in .html "

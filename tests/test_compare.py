@@ -198,7 +198,7 @@ def test_what_cannot_be_compared_is_refused():
         compare(of_rank(2))
     with pytest.raises(InputError, match=r"give a list, such as compare\(\[fit1, fit2\]\)"):
         compare(of_rank(2), of_rank(3))
-    with pytest.raises(InputError, match="name is no argument of compare; did you mean names"):
+    with pytest.raises(InputError, match="name is no argument of compare; did you mean 'names'"):
         compare([of_rank(2), of_rank(3)], name=["a", "b"])
     with pytest.raises(InputError, match=r"made \(60 x 30, .*not the same data"):
         compare([of_rank(2), fit_of("ormachine")])

@@ -202,8 +202,9 @@ def test_without_time_for_a_step_there_is_a_result_of_the_starts(made, tmp_path)
     part = bmfjax.fit(made[0], 2, max_time=1e-9, **SHORT)
     assert part.verdict.is_of_starts and part.figures.timed_out and not part.figures.complete
     assert str(part.verdict).startswith("Do not rely on this run")
-    with pytest.warns(UserWarning, match="not those of the posterior"):
+    with pytest.warns(UserWarning, match="not those of the posterior") as warned:
         assert np.isnan(part.summary()["agreement"]).all()
+    assert warned[0].filename == __file__
     assert part.usage_draws.shape == (2, 10, 90, 2)
     problem = ask(made[0], 2, **{n: v for n, v in SHORT.items() if n != "progress"})
     begins = posterior_of(problem.chains().run(problem).state)

@@ -15,6 +15,7 @@ import pytest
 import bmfjax
 from bmfjax.data import InputError
 from bmfjax.families import FAMILIES, ask
+from bmfjax.report.drawings import Plots
 from bmfjax.sklearn import BooleanMF
 from bmfjax.specs import MODELS, SAMPLERS, checked_sampler, model_of, parameters, sampler_of
 from bmfjax.specs.base import AUTO, OF_RANK
@@ -266,9 +267,23 @@ def test_arguments_of_the_numpyro_models_are_the_fields_with_their_defaults():
         (lambda: bmfjax.fit(TILES, 2, priors={}), "any more; parameters are arguments of the mo"),
         (lambda: bmfjax.fit(TILES, 2, sampler_options={}), "options are arguments of the sampler"),
         (lambda: bmfjax.fit(TILES, 2, walls=[2]), r"walls is no .* fit; give bmfjax.Gibbs\(walls="),
-        (lambda: bmfjax.fit(TILES, 2, max_times=9), "of fit; did you mean max_time[?]"),
+        (lambda: bmfjax.fit(TILES, 2, max_times=9), "of fit; did you mean 'max_time'[?]"),
+        (lambda: bmfjax.fit("davis", rnak=3), "rnak is no argument of fit; did you mean 'rank'[?]"),
+        (lambda: bmfjax.fit(), "^fit needs data; give data=[.]{3}$"),
+        (lambda: bmfjax.fit(TILES, 2, "gibbs", 4), "4 arguments of fit have no name; it takes dat"),
+        (lambda: bmfjax.fit(TILES, data=TILES), "fit has data twice, by its place and by its nam"),
+        (lambda: bmfjax.fit(TILES, 2, max_time="3 s"), "max_time is '3 s'; give a positive number"),
+        (lambda: bmfjax.fit(TILES, 2, checkpoint=3), "checkpoint is 3; give the path of a folder"),
+        (lambda: bmfjax.fit(TILES, 2, progress="no"), "progress is 'no'; give True or False"),
+        (lambda: bmfjax.fit(TILES, 2, resume=2), "resume is 2; give True or False"),
+        (lambda: bmfjax.fit(TILES, 2, mesh=3), "mesh is a int; give a jax.sharding.Mesh"),
+        (lambda: bmfjax.compare_ranks(TILES, rank=[1]), "_ranks; did you mean 'ranks'[?]"),
+        (lambda: bmfjax.load("davis", ones="x"), "no option of this loader; .* mean 'one'[?]"),
+        (lambda: bmfjax.Fit.load(), "^Fit.load needs directory; give directory=[.]{3}$"),
+        (lambda: bmfjax.Fit.load(3), "directory is 3; give the path of a folder"),
         (lambda: bmfjax.compare_ranks(TILES, "1:2", num_rates=1), r"bmfjax.OrMachine\(num_rates"),
         (lambda: BooleanMF(2, priors={}), "priors is no argument of BooleanMF any more"),
+        (lambda: bmfjax.OrMachine(2, num_rate=1), "no 'num_rate'; .* did you mean 'num_rates'[?]"),
         (lambda: bmfjax.OrMachine(2, usage_prior=0.5), "no 'usage_prior'; it has rank,"),
         (lambda: bmfjax.OrMachine(2, 3), "is given 2 values without a name; name all but"),
         (lambda: bmfjax.Gibbs("joint"), "Gibbs is given 1 values without a name; name all of them"),
@@ -277,8 +292,33 @@ def test_arguments_of_the_numpyro_models_are_the_fields_with_their_defaults():
 def test_a_name_that_is_gone_or_elsewhere_is_refused_with_its_place(make, words):
     with pytest.raises(InputError, match=words):
         make()
-    with pytest.raises(TypeError, match="no_such"):
+    with pytest.raises(TypeError, match="no_such is no argument of fit; it has data, rank, "):
         bmfjax.fit(TILES, 2, no_such=1)
+
+
+def test_methods_of_a_fit_refuse_arguments_that_they_lack():
+    """All public ones, before they look at the fit; with signatures as they are written."""
+    for kind in map(bmfjax.Fit._of_model, MODELS):
+        fit, checked = object.__new__(kind), 0
+        for name, method in inspect.getmembers(kind, inspect.isfunction):
+            if name.startswith("_"):
+                continue
+            of = "Fit" if name == "load" else "fit"
+            with pytest.raises(InputError, match=f"^no_such is no argument of {of}.{name}; it has"):
+                getattr(fit, name)(no_such=1)
+            assert "no_such" not in inspect.signature(method).parameters
+            checked += 1
+        assert checked > 10
+    ones = object.__new__(bmfjax.Fit._of_model("ormachine"))
+    for call, words in (
+        (lambda: ones.probability(row=[0]), "row is .* of fit.probability; did you mean 'rows'[?]"),
+        (lambda: ones.predict_cells([0]), "^fit.predict_cells needs columns; give columns=[.]{3}$"),
+        (lambda: ones.check(3), "^1 argument of fit.check has no name; it takes none so, and othe"),
+        (lambda: Plots(ones).matrix(axx=1), "axx is no argument of fit.plot.matrix; did you mean"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            call()
+    assert list(inspect.signature(ones.probability).parameters)[:3] == ["rows", "columns", "noisy"]
 
 
 def test_a_name_of_earlier_fits_is_refused_with_what_replaced_it():

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bmfjax.errors import InputError
-from bmfjax.specs.checks import one_of, positive, seed_number, share, switch, whole
+from bmfjax.specs.checks import one_of, path_of, positive, seed_number, share, switch, whole
 
 __all__ = [
     "MOST_LINES",
@@ -18,6 +18,7 @@ __all__ = [
     "is_real",
     "numeric",
     "one_of",
+    "path_of",
     "positive",
     "seed_number",
     "share",

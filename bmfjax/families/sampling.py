@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import math
+import numbers
 import os
 import time
 import warnings
@@ -18,7 +19,7 @@ import jax
 import numpy as np
 
 from bmfjax.clock import Clock, running_clock
-from bmfjax.data import InputError
+from bmfjax.data import InputError, checks
 from bmfjax.data.io.files import reason
 from bmfjax.families.base import Chains, Problem, default_limit, how_far, versions_in_use
 from bmfjax.families.stopping import Watch
@@ -81,9 +82,12 @@ def sampled(
     (`bmfjax.clock`). `overwrite` replaces what an earlier run has stored. A `patient` run
     goes on beyond `max_time` until there are draws enough, as its chains say.
     """
-    if max_time is not None and not max_time > 0:
-        raise InputError(f"max_time is {max_time}; give a positive number of seconds")
-    if resume and checkpoint is None:
+    is_number = isinstance(max_time, numbers.Real) and not isinstance(max_time, bool)
+    if max_time is not None and not (is_number and max_time > 0):
+        raise InputError(f"max_time is {max_time!r}; give a positive number of seconds")
+    if checkpoint is not None:
+        checks.path_of("checkpoint", checkpoint)
+    if checks.switch("resume", resume) and checkpoint is None:
         raise InputError("resume needs a checkpoint folder; give checkpoint=")
     if resume and not holds_checkpoint(Path(checkpoint)):
         raise InputError(f"{checkpoint} holds no checkpoint to resume from; leave resume out")

@@ -8,6 +8,7 @@ import numpy as np
 
 from bmfjax.data import InputError
 from bmfjax.data.checks import one_of
+from bmfjax.errors import with_calls_checked
 from bmfjax.report import overview, plots
 from bmfjax.report.checks import draw_modes
 from bmfjax.report.factors import (
@@ -226,7 +227,7 @@ class Plots:
         """Return how the page of the model draws it; refuse what the fit lacks."""
         if said := self._refusal(name):
             raise InputError(f"there is no plot.{name}() of this fit: {said}")
-        warn_undrawn(self._fit, stacklevel=3)
+        warn_undrawn(self._fit)
         makers = {
             "matrix": overview.matrix,
             "factors": factors,
@@ -259,6 +260,9 @@ class Plots:
         if name == "calibration" and fit.verdict.is_of_starts:
             return "the time was up before the sampler drew; give it more, max_time=SECONDS"
         return ""
+
+
+with_calls_checked(Plots, "fit.plot")
 
 
 def _has_ones(fit) -> bool:

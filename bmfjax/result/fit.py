@@ -17,6 +17,7 @@ from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
 from bmfjax.data.anchors import Anchors
 from bmfjax.data.io.stored import reading_stored
 from bmfjax.diagnostics import Binarized, Coverage
+from bmfjax.errors import with_calls_checked
 from bmfjax.infer.search_ends import SearchEnds
 from bmfjax.posterior import cells, products
 from bmfjax.posterior.held_out import HeldOut
@@ -190,6 +191,10 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     _is_variational: ClassVar[bool] = False
     #: Facts, sections and words of the report.
     _page: ClassVar[Page]
+
+    def __init_subclass__(cls, **more) -> None:
+        super().__init_subclass__(**more)
+        with_calls_checked(cls, "fit")
 
     @classmethod
     def _in_order(cls, name: str, values: np.ndarray, order: np.ndarray) -> np.ndarray:

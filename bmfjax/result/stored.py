@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Any, Self
 
 import numpy as np
 
 from bmfjax import store
-from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.data import BinaryMatrix, InputError, checks
 from bmfjax.data.anchors import Anchors
 from bmfjax.diagnostics import Binarized
 from bmfjax.diagnostics.arviz import datasets
+from bmfjax.errors import outside
 from bmfjax.infer.search_ends import SearchEnds
 from bmfjax.verdict import Verdict
 
@@ -61,12 +61,12 @@ class StoredMixin:
         >>> bool((again.usage_draws[:] == fit.usage_draws[:]).all())
         True
         """
-        if not os.fspath(directory):
+        if not checks.path_of("directory", directory):
             raise InputError("directory is empty; give the name of a directory")
         with store.opened(directory, overwrite) as folder:
             missing = store.write(self._record(), folder)
         for said in missing:
-            warnings.warn(said, stacklevel=2)
+            warnings.warn(said, stacklevel=outside())
         return folder
 
     def _record(self, *, probability: bool = False) -> store.Record:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
-from bmfjax.errors import InputError, did_you_mean, meant
+from bmfjax.errors import InputError, checking_call, did_you_mean, meant
 from bmfjax.specs.base import Model, Sampler, parameters, prior_names
 from bmfjax.specs.boolean import SMC, DeepOrMachine, Hamming, OneHot, OrMachine, OrMachineEffects
 from bmfjax.specs.features import Features
@@ -64,8 +64,9 @@ def model_of(name: str, **priors: Any) -> Model:
     kind = MODELS[name]
     for prior in priors:
         if prior not in parameters(kind):
+            hint = did_you_mean(prior, parameters(kind))
             raise InputError(
-                f"model {name!r} has no {prior!r}; it has {', '.join(prior_names(kind))}"
+                f"model {name!r} has no {prior!r}; it has {', '.join(prior_names(kind))}{hint}"
             )
     return kind(**priors)
 
@@ -101,20 +102,24 @@ _REPLACED = {
 def with_fields_refused(function: Callable) -> Callable:
     """Return a function that refuses fields of models and samplers: they are said in these."""
     known = inspect.signature(function).parameters
+    is_new = function.__name__ == "__init__"
+    name_of = function.__qualname__.split(".")[0] if is_new else function.__name__
+    called = checking_call(function, name_of)
 
     @functools.wraps(function)
     def checked(*args, **given):
-        what = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
+        what = type(args[0]).__name__ if is_new and args else name_of
         for name in (n for n in given if n not in known):
+            # Such as `rank` of what has `ranks`.
+            if (close := meant(name, known)) and close.startswith(name):
+                continue
             owners = [k for k in (*MODELS.values(), *SAMPLERS.values()) if name in parameters(k)]
             if owners:
                 made = ", ".join(f"bmfjax.{kind.__name__}({name}=...)" for kind in owners)
                 raise InputError(f"{name} is no argument of {what}; give {made}")
             if name in _REPLACED:
                 raise InputError(f"{name} is no argument of {what} any more; {_REPLACED[name]}")
-            if close := meant(name, known):
-                raise InputError(f"{name} is no argument of {what}; did you mean {close}?")
-        return function(*args, **given)
+        return called(*args, **given)
 
     return checked
 
@@ -135,4 +140,5 @@ def _check_option(option: str, sampler: type[Sampler], model: type[Model]) -> No
         )
         raise InputError(
             f"sampler {sampler.name!r} of model {model.name!r} has no option {option!r}; {has}"
+            f"{did_you_mean(option, model.samplers[sampler].options)}"
         )

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from bmfjax.errors import InputError
+from bmfjax.errors import InputError, did_you_mean
 from bmfjax.specs import checks
 from bmfjax.specs.run import BATCH
 
@@ -112,7 +112,7 @@ def _named(make: Callable) -> Callable:
         known = parameters(type(self))
         for name in given:
             if name not in known:
-                has = ", ".join(known) or "no field"
+                has = f"{', '.join(known) or 'no field'}{did_you_mean(name, known)}"
                 raise InputError(f"{type(self).__name__} has no {name!r}; it has {has}")
         if len(args) > ("rank" in known):
             raise InputError(

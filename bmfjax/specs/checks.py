@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,6 +33,13 @@ def positive(name: str, value: Any, what: str = "number") -> float:
     if not number or not 0 < value < math.inf:
         raise InputError(f"{name} is {value!r}; give a positive {what}")
     return float(value)
+
+
+def path_of(name: str, value: Any, what: str = "folder") -> str:
+    """Return a path as a text; `what` names what it is of, in the refusal."""
+    if not isinstance(value, str | os.PathLike):
+        raise InputError(f"{name} is {value!r}; give the path of a {what}, a text")
+    return os.fspath(value)
 
 
 def switch(name: str, value: Any) -> bool:

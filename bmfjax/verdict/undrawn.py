@@ -7,18 +7,20 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator
 
+from bmfjax.errors import outside
+
 #: Where a fit keeps that it was said.
 _SAID = "_said_to_be_undrawn"
 
 
-def warn_undrawn(fit, stacklevel: int = 2) -> None:
+def warn_undrawn(fit) -> None:
     """Warn, once a fit, that its draws are none of the posterior, if they are not."""
     if fit.verdict.undrawn and not vars(fit).get(_SAID):
         vars(fit)[_SAID] = True
         warnings.warn(
             f"{fit.verdict.undrawn}; means, probabilities and intervals of this fit are not those "
             f"of the posterior. Next, {fit.verdict.remedy}",
-            stacklevel=stacklevel + 1,
+            stacklevel=outside(),
         )
 
 

@@ -17,7 +17,7 @@ from bmfjax.data.io.npz import read_truth
 from bmfjax.data.names import title_of
 from bmfjax.data.reading.annotated import is_annotated
 from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked
-from bmfjax.errors import meant
+from bmfjax.errors import ArgumentError, did_you_mean, meant
 
 #: A file that every stored fit has.
 OF_FIT = "summary.json"
@@ -354,7 +354,10 @@ def _read(kind, path, options, **more):
     given = {name: value for name, value in options.items() if _is_given(name, value)}
     for name in options:
         if name not in known:
-            raise TypeError(f"{name} is no option of this loader; give one of {', '.join(known)}")
+            raise ArgumentError(
+                f"{name} is no option of this loader; give one of {', '.join(known)}"
+                f"{did_you_mean(name, known)}"
+            )
     Asked.of(**{n: v for n, v in given.items() if n in _OF_READING})  # checks them
     if not isinstance(given.get("label_column"), str | list | tuple | None):
         raise TypeError("label_column is no name; give a str or several")
