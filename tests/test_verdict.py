@@ -46,7 +46,7 @@ from bmfjax.verdict import (
     with_interruption,
     with_short_warmup,
 )
-from bmfjax.verdict.remedies import GO_ON, RESUME, remedy_of_chains
+from bmfjax.verdict.remedies import GO_ON, RESUME, remedy_of_chains, remedy_of_usable
 from tests import small_fits
 from tests.test_cells import fit_of
 
@@ -126,14 +126,14 @@ STUCK = FLAT + np.array([0, 3, 6, 9])[:, None] * np.linspace(0.5, 1, 100)
             APART,
             Tried(ladder=False, large=True, rank=8),
             STUCK,
-            "take more draws (num_samples, --samples), a smaller rank, rank=7 (--rank 7), or use "
-            "the factors that all modes share (fit.modes.common)",
+            "take more draws, num_samples=1000 (--samples 1000), a smaller rank, rank=7 (--rank "
+            "7), or use the factors that all modes share (fit.modes.common)",
         ),
         (
             APART,
             Tried(ladder=False, large=True, stopped=True),
             STUCK,
-            "give it more time (max_time, --max-time), or use the factors that all modes share",
+            "more time, max_time=SECONDS (--max-time SECONDS), or use the factors that all",
         ),
         (APART, Tried(ladder=False, large=True, stopped=True), FALLING, "--resume --max-time"),
         (SLOW, Tried(ladder=False, large=True, draws=300), FLAT, "--samples 2000"),
@@ -478,7 +478,11 @@ def test_factors_hold_that_other_searches_found_by_themselves(found, said):
         "factors_rarely_found_by": "factors_alone_found",
     }
     earlier = {names.get(n, n): v for n, v in judged.figures.known().items()}
-    more = judged.stored() | {"remedies": {"chains": judged.remedies["searches"] * (not holds)}}
+    more = {
+        "chains": judged.remedies["searches"] * (not holds),
+        "usable": judged.remedies["usable"],
+    }
+    more = judged.stored() | {"remedies": more}
     assert Verdict.of_stored({"scalars": earlier, "judged": more}) == judged
 
 
@@ -712,7 +716,11 @@ def test_factors_that_chains_lack_are_told_apart_from_those_that_searches_lack()
 
 
 @pytest.mark.parametrize(
-    ("stopped", "more"), [(True, RESUME), (False, "take more draws, num_samples=4000")]
+    ("stopped", "more"),
+    [
+        (True, "give it more time, max_time=600; with checkp"),
+        (False, "take more draws, num_samples=4000"),
+    ],
 )
 def test_each_part_says_what_mends_it(stopped, more):
     """More chains where searches lack a factor, and draws or time where a number has not mixed."""
@@ -1206,6 +1214,10 @@ def test_the_verdict_says_where_the_time_was_up(taken, planned, drawn, note, sai
     found = with_short_warmup(Verdict(figures), planned, drawn)
     assert found.notes[0].startswith(note) and said in found.predictions.said
     assert found.status == "unreliable"
+    # By default a run takes five minutes; of a warm-up that was cut, as many steps again follow.
+    seconds = {0: 600, 20: 3000}.get(taken, 600)
+    assert f"max_time={seconds}" in found.remedy and f"--max-time {seconds})" in found.remedy
+    assert found.changed(seconds=1e-3).remedy == found.remedy.replace(str(seconds), "60")
     # Of what did not draw there is nothing to resume.
     assert ("--resume" in str(found)) is (taken + drawn > 0)
     assert ("--overwrite" in str(found)) is (taken + drawn == 0)
@@ -1224,7 +1236,78 @@ def test_an_interrupted_run_says_so_and_how_it_goes_on():
     assert Verdict.of_stored(json.loads(json.dumps(stored))) == good
 
 
-@pytest.mark.parametrize(("empty", "said"), [(0, "allow more factors (rank, --rank)"), (1, "")])
+USABLE = Figures(
+    num_chains=4, exact=True, factors_agreeing=1.0, chains_apart=0.01, mc_error=0.02,
+    rhat_log_joint=1.005, ess_log_joint=900.0, explained=0.6, explained_error=0.01,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "lacking", "tried", "remedy"),
+    [
+        ({}, "", Tried(draws=1000), ""),
+        (
+            {"mc_error": 0.056},
+            "predictions to within 0.06 only, where 0.05 is asked",
+            Tried(draws=1000),
+            "take more draws, num_samples=2000 (--samples 2000)",
+        ),
+        (
+            {"chains_apart": 0.08},
+            "predictions, for chains differ by 0.08, where 0.05 is asked",
+            Tried(draws=1000, ended=True),
+            "leave until out (--until all), so that chains run until all of it is reliable",
+        ),
+        (
+            {"rhat_log_joint": 1.03},
+            "factors at R-hat 1.030, where 1.01 is asked",
+            Tried(draws=1000, stopped=True),
+            "give it more time, max_time=80; with checkpoint= also resume=True (--resume --max-time"
+            " 80)",
+        ),
+        (
+            {"ess_log_joint": 150.0},
+            "factors at 150 of 200 effective draws",
+            Tried(draws=1000),
+            "take more draws, num_samples=2000 (--samples 2000)",
+        ),
+        (
+            {"factors_agreeing": 0.5, "factors_holding": ("1", "2"), "factors_differing": (),
+             "factors_of_most": ("2",)},
+            "factors, for factor 2 not in all chains",
+            Tried(draws=1000),
+            "take more draws, num_samples=2000 (--samples 2000)",
+        ),
+        ({"given_start": True}, "chains began at one start", Tried(), "leave init out, so that"),
+        ({"shared_starts": True}, "chains began at one start", Tried(), "fit with another seed"),
+        # What the sentence says is not said twice.
+        (
+            {"exact": False}, "", Tried(other_sampler="gibbs"),
+            "draw from the posterior itself, sampler='gibbs' (--sampler gibbs)",
+        ),
+        ({"calibration_error": 0.03, "calibration_by_chance": 0.01}, "", Tried(), ""),
+        ({"chains_apart": 0.3}, "", Tried(), ""),
+    ],
+)  # fmt: skip
+def test_what_is_usable_says_what_is_short_of_reliable_and_what_to_do(
+    changes, lacking, tried, remedy
+):
+    figures = dataclasses.replace(USABLE, seconds=40.0, converged=True, **changes)
+    found = Verdict(figures, remedies={"usable": remedy_of_usable(figures, tried)})
+    assert found.shortfall == (f'Short of "reliable": {lacking}.' if lacking else "")
+    assert found.shortfall in str(found) and len(found.shortfall.split()) <= 40
+    assert found.remedy.startswith(remedy) and bool(found.remedy) is bool(remedy)
+    # A program finds all that is lacking in one place, also what the sentence says.
+    assert bool(found.lacking) is (found.status != "reliable")
+    assert not lacking or lacking in found.lacking
+    named = {"exact": "the sampler is approximate", "calibration_error": "probabilities off by"}
+    for name, words in named.items():
+        assert (name in changes) is any(reason.startswith(words) for reason in found.lacking)
+    stored = {"judged": found.stored(), "scalars": figures.known()}
+    assert Verdict.of_stored(json.loads(json.dumps(stored))) == found
+
+
+@pytest.mark.parametrize(("empty", "said"), [(0, "allow more factors, rank=6 (--rank 6)"), (1, "")])
 def test_more_factors_are_advised_where_none_is_empty(empty, said):
     figures = dataclasses.replace(GOOD_FIGURES, factors_empty=empty)
     assert fit_of("features")._judged(Verdict(figures))._other_model == said

@@ -199,7 +199,7 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
     def _other_model(self):
         priors = self.settings["priors"]
         if not priors.get("row_effects", True):
-            return "let rows have effects, row_effects=True"
+            return "let rows have effects, row_effects=True (--prior-value row_effects=true)"
         if priors.get("weights") == "positive":
             return "let features lower odds, too: weights='signed' (--weights signed)"
         return super()._other_model

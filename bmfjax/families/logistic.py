@@ -200,7 +200,10 @@ class LogOddsFit(OnesMixin, RowsMixin, Fit):
     def _other_model(self):
         priors = self.settings["priors"]
         if not (priors.get("row_effects", True) and priors.get("column_effects", True)):
-            return "let rows and columns have effects (--effects both)"
+            return (
+                "let rows and columns have effects, row_effects=True, column_effects=True "
+                "(--effects both)"
+            )
         return super()._other_model
 
     def log_odds(self, i, j) -> np.ndarray:
@@ -547,6 +550,7 @@ class Logistic(Family):
                 fit._mixing, agreeing, elbo, steps, settled, run.num_steps,
                 sampled=problem.sampler.name == "svi", ranks=drawn.get("rank"),
                 given_start=problem.init is not None,
+                exact_sampler=None if problem.finds_rank else self.other_sampler(problem),
             )  # fmt: skip
             taken = 0 if run.stood else run.num_steps
             return judged.changed(num_warmup=taken, num_draws=drawn["bias"].shape[1])

@@ -225,7 +225,7 @@ class RatingsFit(NumbersFit):
     @property
     def _other_model(self):
         if not self.settings["priors"].get("effects", True):
-            return "let rows and columns have effects (--effects both)"
+            return "let rows and columns have effects, effects=True (--effects both)"
         return super()._other_model
 
     @property

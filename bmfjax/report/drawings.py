@@ -258,7 +258,8 @@ class Plots:
         if name == "calibration" and not (_has_ones(fit) or self._section(prediction)):
             return f"model {fit.model!r} has no probabilities of ones; use check()"
         if name == "calibration" and fit.verdict.is_of_starts:
-            return "the time was up before the sampler drew; give it more, max_time=SECONDS"
+            more = f"give it more, max_time={fit.figures.more_seconds}"
+            return f"the time was up before the sampler drew; {more}"
         return ""
 
 

@@ -640,7 +640,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         if self.verdict.is_of_starts:
             raise InputError(
                 "the time was up before the sampler drew, so that there are no draws to check; "
-                "give it more, max_time=SECONDS"
+                f"give it more, max_time={self.figures.more_seconds}"
             )
         if (max_entries, seed) == (MAX_SCORED, 0):
             return self._model_check
@@ -661,7 +661,12 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     def _other_model(self) -> str:
         """What to fit where this model does not fit the data; empty where nothing is known."""
         # Where one is empty, more of them would be, too.
-        return "" if self.figures.factors_empty else "allow more factors (rank, --rank)"
+        most = self._most_factors if self._finds_rank else self.rank
+        more = min(2 * most, *self.data.shape)
+        if self.figures.factors_empty or more <= most:
+            return ""
+        name = "max_rank" if self._finds_rank else "rank"
+        return f"allow more factors, {name}={more} (--{name.replace('_', '-')} {more})"
 
     @property
     def _can_be_checked(self) -> bool:

@@ -73,7 +73,7 @@ class ModesMixin:
     @property
     def _remedy_of_chains(self) -> str:
         """What helps chains that disagree: modes ask for no other model and no more factors."""
-        return self.verdict.remedies.get("chains", "") if self.verdict.remedy else ""
+        return self.verdict.remedy_of("chains") if self.verdict.remedy else ""
 
     def restricted(self, mode: int) -> Self:
         """Return the fit of one mode alone: the draws that are in it, and what follows from them.

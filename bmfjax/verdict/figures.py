@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from bmfjax.specs.run import MAX_TIME
+
 NAN = float("nan")
 #: Figures that are names of factors.
 FACTOR_NAMES = (
@@ -308,6 +310,28 @@ class Figures:
         """The same without what more draws do not change."""
         changed = {"factors_rarely_found": (), "factors_in_few_draws": ()}
         return dataclasses.replace(self, **changed, rank_searches=None)
+
+    @property
+    def more_seconds(self) -> int:
+        """Seconds to give a run whose time was up: twice what it took, and a minute at least.
+
+        Where it was up in the warm-up, so many that as many steps again follow it; ten times what
+        it took at most. In round numbers; twice the default where it is not known what it took.
+
+        Examples
+        --------
+        >>> [Figures(seconds=spent).more_seconds for spent in (4.0, 283.0, None)]
+        [60, 600, 600]
+        >>> Figures(seconds=283.0, num_warmup=100, planned_warmup=300).more_seconds
+        2000
+        """
+        spent = MAX_TIME if math.isnan(self.get("seconds")) else self.get("seconds")
+        times = 2.0
+        if self.planned_warmup is not None and self.num_warmup:
+            times = min(2.0 * max(self.planned_warmup / self.num_warmup, 1.0), 10.0)
+        wanted = max(times * spent, 60.0)
+        digit = 10.0 ** math.floor(math.log10(wanted))
+        return int(math.ceil(round(wanted / digit, 6)) * digit)
 
     @property
     def chains_differ(self) -> bool:

@@ -37,6 +37,7 @@ from bmfjax.verdict.remedies import (
     more_chains,
     remedy_of_chains,
     remedy_of_ratings,
+    remedy_of_usable,
 )
 
 #: From this probability of the most factors that were allowed, there may be more.
@@ -227,6 +228,7 @@ def of_chains(
     remedies = {
         "chains": remedy_of_chains(found, trace["log_joint"], tried),
         "searches": more_chains(found, tried),
+        "usable": remedy_of_usable(found, tried),
     }
     return Verdict(found, _notes(found, windows), remedies)
 
@@ -351,7 +353,10 @@ def of_ratings(
         notes.append(_given("chains", "R-hat does not show other modes"))
     if not exact:
         notes.append("new lines are drawn from nearly what each draw says of them")
-    return Verdict(found, tuple(notes), {"chains": remedy_of_ratings(found, tried)})
+    remedies = {
+        "chains": remedy_of_ratings(found, tried), "usable": remedy_of_usable(found, tried)
+    }  # fmt: skip
+    return Verdict(found, tuple(notes), remedies)
 
 
 def _of_cutpoints(cutpoints) -> dict:
@@ -372,7 +377,7 @@ def _of_cutpoints(cutpoints) -> dict:
 
 def of_starts(
     entries: Mixing, agreeing, elbo, steps, settled, num_steps: int, *, sampled: bool, ranks=None,
-    given_start: bool = False,
+    given_start: bool = False, exact_sampler: str | None = None,
 ) -> Verdict:  # fmt: skip
     """Judge a variational fit of the logistic model by its starts.
 
@@ -386,7 +391,8 @@ def of_starts(
     bound of the last steps differs from that of as many before, in the start that changed most.
     R-hat is that of the normals, not of draws. `ranks` (start, draw) is the number of factors,
     where it is found; `rank_agreeing` is the share of starts in which that of the fit is the most
-    probable, and another number in any of them keeps the fit from having converged.
+    probable, and another number in any of them keeps the fit from having converged. An
+    `exact_sampler` is what the model has beside the optimisation.
     """
     starts, last = len(elbo), elbo[:, -1].astype(np.float64)
     changes = np.array([_change(e[:n]) for e, n in zip(elbo, steps, strict=True)])
@@ -412,15 +418,20 @@ def of_starts(
     found = Figures(**figures, rhat=figures["rhat_product"])
     converged = starts > 1 and everywhere and not sampled and agrees(found)
     found = dataclasses.replace(found, converged=bool(converged))
-    return Verdict(found, _notes_of_starts(found), {"chains": _remedy_of_starts(found)})
+    remedies = {
+        "chains": _remedy_of_starts(found),
+        "usable": remedy_of_usable(found, Tried(other_sampler=exact_sampler)),
+    }
+    return Verdict(found, _notes_of_starts(found), remedies)
 
 
 def _remedy_of_starts(figures) -> str:
     if figures.settled:
         return FOUR_CHAINS if figures.num_chains == 1 else ""
     if figures.complete:
-        return "take more steps (num_warmup, --warmup)"
-    return "give it more time, or resume it from its checkpoint (resume=True, --resume)"
+        steps = 2 * figures.steps
+        return f"take more steps, num_warmup={steps} (--warmup {steps})"
+    return RESUME
 
 
 def _notes_of_starts(figures) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bmfjax.data.names import in_words
 from bmfjax.specs.run import UNTIL
 from bmfjax.verdict.factors import Factors, difference, factors_agree, of_factors, unmixed
 from bmfjax.verdict.figures import Figures
@@ -46,6 +47,8 @@ class Status(StrEnum):
     UNRELIABLE = "unreliable"  # factors do not hold, nor predictions that explain something
 
 
+#: What parts are called.
+_CALLED = {Predictions: "predictions", Factors: "factors", Number: "their number"}
 #: How the sentence begins.
 OPENINGS = {
     Status.RELIABLE: "Reliable",
@@ -73,7 +76,9 @@ class Verdict:
     remedies : mapping
         What to try where chains disagree (`chains`), where too few searches found what they agree
         on (`searches`), where the model does not fit (`model`), where more factors may be there
-        (`number`), and where somebody interrupted the run and all parts hold (`stopped`).
+        (`number`), where somebody interrupted the run and all parts hold (`stopped`), and where
+        all hold and something is short of "reliable" (`usable`). A number stands in the place of
+        SECONDS once the remedy is said.
     scope : str
         What the verdict is of, where it is not of the whole fit.
 
@@ -111,20 +116,28 @@ class Verdict:
     @property
     def predictions(self) -> Predictions:
         """Whether what the fit predicts can be used."""
-        chains, model = (self.remedies.get(n, "") for n in ("chains", "model"))
+        chains, model = map(self.remedy_of, ("chains", "model"))
         return of_predictions(self.figures, chains, model)
 
     @property
     def factors(self) -> Factors:
         """Whether the factors can be used, and which."""
-        chains = self.remedies.get("chains", "")
-        return of_factors(self.figures, chains, self.remedies.get("searches", chains))
+        chains = self.remedy_of("chains")
+        return of_factors(self.figures, chains, self._of_searches)
 
     @property
     def number(self) -> Number:
         """Whether the number of factors can be used."""
-        chains, more = (self.remedies.get(n, "") for n in ("chains", "number"))
-        return of_number(self.figures, chains, more, self.remedies.get("searches", chains))
+        chains, more = map(self.remedy_of, ("chains", "number"))
+        return of_number(self.figures, chains, more, self._of_searches)
+
+    @property
+    def _of_searches(self) -> str:
+        return self.remedy_of("searches" if "searches" in self.remedies else "chains")
+
+    def remedy_of(self, what: str) -> str:
+        """Return one of the remedies, with seconds that follow from what the run took."""
+        return self.remedies.get(what, "").replace("SECONDS", str(self.figures.more_seconds))
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -176,10 +189,58 @@ class Verdict:
         return f"the time was up after {taken:,} of {planned:,} steps of warm-up"
 
     @property
+    def _is_usable(self) -> bool:
+        return self.status in (Status.USABLE, Status.IN_PART)
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """What keeps a fit from "reliable" that is usable, in whole or in part.
+
+        Examples
+        --------
+        >>> good = dict(num_chains=4, factors_agreeing=1.0, chains_apart=0.0)
+        >>> Verdict(Figures(**good, exact=True, mc_error=0.06)).lacking
+        ('predictions to within 0.06 only, where 0.05 is asked',)
+        >>> Verdict(Figures(**good, exact=False, mc_error=0.02)).lacking
+        ('the sampler is approximate',)
+        """
+        return (*self._told_elsewhere, *self._short_of) if self._is_usable else ()
+
+    @property
+    def _told_elsewhere(self) -> list[str]:
+        """What keeps it from "reliable" and stands in the sentence: parts, and the sampler."""
+        missed = [_CALLED[type(part)] for part in _counted(self.figures) if not part.holds]
+        do = "does" if missed == [_CALLED[Number]] else "do"
+        found = [f"{in_words(missed)} {do} not hold"] if missed else []
+        found += ["the sampler is approximate"] * (self.figures.exact is False)
+        found += ["the model explains nothing"] * (explains(self.figures) == "nothing")
+        off = misfit(self.figures, TIGHT)
+        return found + [off] * bool(off and not misfit(self.figures))
+
+    @property
+    def _short_of(self) -> list[str]:
+        """What keeps it from "reliable" where parts hold, and does not stand in the sentence."""
+        figures = self.figures
+        if not all(part.holds for part in _counted(figures)):
+            return []
+        found = ["chains began at one start"] * figures.is_of_one_start
+        best = figures.exact and not figures.is_of_one_start
+        bounds = TIGHT if best else TIGHT._replace(rhat=WIDE.rhat)
+        for kind, agree, why in (
+            (Predictions, predictions_agree, apart),
+            (Factors, factors_agree, difference),
+            (Number, number_agrees, disagreement),
+        ):
+            if not agree(figures, bounds):
+                found.append(_with_bound(_CALLED[kind], why(figures, bounds), bounds))
+        return found
+
+    @property
     def remedy(self) -> str:
         """What to try next; empty where nothing is wrong."""
         found = [part.remedy for part in self.parts if part.remedy]
-        found = found or [self.remedies.get("stopped", "")]
+        of_usable = self._is_usable and all(part.holds for part in _counted(self.figures))
+        found = found or [self.remedy_of("stopped") or self.remedy_of("usable") * of_usable]
         # What begins alike is one thing to do, such as to give more time.
         first = {remedy.split(",")[0]: remedy for remedy in reversed(found)}
         return "; and ".join(remedy for remedy in dict.fromkeys(found) if remedy in first.values())
@@ -190,11 +251,27 @@ class Verdict:
         said = f"{self.opening}: {'; '.join(self.reasons)}."
         return f"{self.predictions.lead} {said}".lstrip()
 
+    @property
+    def shortfall(self) -> str:
+        """What keeps a usable fit from "reliable", in a sentence, where `sentence` does not say it.
+
+        Examples
+        --------
+        >>> known = dict(num_chains=4, factors_agreeing=1.0, exact=True, rhat_log_joint=1.03)
+        >>> Verdict(Figures(**known)).shortfall
+        'Short of "reliable": factors at R-hat 1.030, where 1.01 is asked.'
+        """
+        found = self._short_of if self._is_usable else []
+        return f'Short of "{Status.RELIABLE}": {"; ".join(found)}.' if found else ""
+
     def __str__(self) -> str:
         notes = [f"{note[0].upper()}{note[1:]}." for note in self.notes]
         next_ = f"Next, {self.remedy}." if self.remedy else ""
         return " ".join(
-            filter(None, [self.scope and f"{self.scope}.", self.sentence, *notes, next_])
+            filter(
+                None,
+                [self.scope and f"{self.scope}.", self.sentence, self.shortfall, *notes, next_],
+            )
         )
 
     def __repr__(self) -> str:
@@ -340,6 +417,25 @@ def lacking(figures: Figures, until: str = UNTIL[0], mc_error: float | None = No
     if figures.is_alone:
         return ""
     return next((part.said for part in _counted(figures.of_draws) if not part.holds), "")
+
+
+def _with_bound(of: str, why: str, bounds: Bounds) -> str:
+    """Say what keeps a part from agreeing within bounds, and what these are.
+
+    Examples
+    --------
+    >>> _with_bound("predictions", "chains differ by 0.08", TIGHT)
+    'predictions, for chains differ by 0.08, where 0.05 is asked'
+    >>> _with_bound("factors", "81 of 200 effective draws", TIGHT)
+    'factors at 81 of 200 effective draws'
+    """
+    if why.startswith("R-hat"):
+        return f"{of} at {why}, where {bounds.rhat:g} is asked"
+    if why.startswith("to within"):
+        return f"{of} {why}, where {bounds.error:g} is asked"
+    if why.startswith("chains differ"):
+        return f"{of}, for {why}, where {bounds.apart:g} is asked"
+    return f"{of} at {why}" if why[0].isdigit() else f"{of}, for {why}"
 
 
 def _counted(figures: Figures) -> list[Part]:

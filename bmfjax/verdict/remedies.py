@@ -9,9 +9,9 @@ from bmfjax.diagnostics import split_rhat
 from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict.factors import factors_differ
 from bmfjax.verdict.figures import Figures
-from bmfjax.verdict.part import ESS_PER_CHAIN, RHAT_SLOW
+from bmfjax.verdict.part import ESS_PER_CHAIN, RHAT_SLOW, TIGHT
 from bmfjax.verdict.predictions import predictions_agree
-from bmfjax.verdict.record import fewest_draws
+from bmfjax.verdict.record import agrees, fewest_draws
 
 
 class Tried(NamedTuple):
@@ -77,7 +77,7 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
     if tried.apart:
         return more_chains(figures, tried)
     if tried.large:
-        return _where_large(tried)
+        return _where_large(figures, tried)
     if tried.rank > 1:
         return f"fit with {_other_rank(tried)}, or use one mode alone"
     return RESUME if tried.stopped else _more_draws(figures, chains, tried)
@@ -94,7 +94,8 @@ LEAST_DRAWS = 250
 UNTIL_AGREED = "leave num_samples out (--samples auto), so that chains run until they agree"
 UNTIL_ALL = "leave until out (--until all), so that chains run until factors agree, too"
 FOUR_CHAINS = "fit with num_chains=4 (--chains 4)"
-#: Where nothing was drawn, which leaves nothing to resume.
+#: Where nothing was drawn, which leaves nothing to resume. A verdict puts a number in the place of
+#: SECONDS, from what the run took.
 AGAIN = "fit again with more time, max_time=SECONDS (--overwrite --max-time SECONDS)"
 RESUME = (
     "give it more time, max_time=SECONDS; with checkpoint= also resume=True (--resume --max-time "
@@ -107,11 +108,48 @@ GO_ON = (
 )
 
 
-def _where_large(tried) -> str:
+def remedy_of_usable(figures: Figures, tried: Tried) -> str:
+    """Say what to try next where all parts hold, and something is short of "reliable".
+
+    Examples
+    --------
+    >>> good = dict(num_chains=4, factors_agreeing=1.0, chains_apart=0.0, mc_error=0.06)
+    >>> remedy_of_usable(Figures(**good, exact=True), Tried(draws=1000))
+    'take more draws, num_samples=3000 (--samples 3000)'
+    >>> remedy_of_usable(Figures(**good, exact=False), Tried(other_sampler="gibbs"))
+    "draw from the posterior itself, sampler='gibbs' (--sampler gibbs)"
+    >>> remedy_of_usable(Figures(**good, exact=True, given_start=True), Tried())
+    'leave init out, so that chains begin apart'
+    """
+    if tried.remedy:
+        return tried.remedy
+    if figures.exact is False:
+        return EXACT.format(name=tried.other_sampler) if tried.other_sampler else ""
+    if figures.given_start:
+        return "leave init out, so that chains begin apart"
+    if figures.shared_starts:
+        return OTHER_SEED
+    if figures.num_chains == 1 or agrees(figures, TIGHT):
+        return ""
+    if tried.ended:
+        return "leave until out (--until all), so that chains run until all of it is reliable"
+    return RESUME if tried.stopped else _more_draws(figures, figures.num_chains, tried)
+
+
+#: Where an approximation holds.
+EXACT = "draw from the posterior itself, sampler='{name}' (--sampler {name})"
+#: Where one search found what all chains began with.
+OTHER_SEED = (
+    "fit with another seed (seed, --seed), and compare both, bmfjax.compare([fit, other]) (bmfjax "
+    "compare DIR DIR)"
+)
+
+
+def _where_large(figures: Figures, tried: Tried) -> str:
     """Say what helps where chains are apart and temperatures cost more than they are known to."""
-    more = "take more draws (num_samples, --samples)"
+    more = _more_draws(figures, figures.num_chains, tried)
     if tried.stopped:
-        more = "give it more time (max_time, --max-time)"
+        more = "give it more time, max_time=SECONDS (--max-time SECONDS)"
     other = f" {_other_rank(tried)}," * (tried.rank > 1)
     return f"{more},{other} or use the factors that all modes share (fit.modes.common)"
 
