@@ -176,7 +176,7 @@ def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
         assert is_told(fitted, times * odds / (1 + times * odds), 0) is told
     for number in fitted.figures.factors_searches[:2]:
         assert f"Found by {number} of 2 searches." in text
-    assert ", not known<" in text and "not known; odds" not in text
+    assert " without data)<" in text and "without data); odds" not in text
     # What is counted as concerned is what the bars say is known to be.
     rather = fitted.basis_binary[:, 0]
     unknown = sum(not is_told(fitted, p, 0) for p in fitted.found.concerned[rather, 0])

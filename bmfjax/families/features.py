@@ -107,8 +107,8 @@ PAGE = Page(
             "which it has the largest effect come first. The bar is the probability that it "
             "concerns the column; the number after it is the factor by which it changes the odds "
             "of a one, with an interval of 90 %. Blue raises them, red lowers them. Grey columns "
-            "are rather not concerned, or it is not known: a column without data would have about "
-            "this probability.",
+            "are rather not concerned, or the odds are not known: the data change the probability "
+            "little, and the card says what it is without data.",
             card=feature_card,
             shades=SIGNED,
         ),

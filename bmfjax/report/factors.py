@@ -145,8 +145,7 @@ def tile_card(fit, line, k: int) -> Card:
     return Card(
         f"{int(line['rows']):,} rows x {int(line['columns']):,} columns",
         f"Ones in the tile: {_known(line['density'], '.0%')}. Mean probability of its entries: "
-        f"{_known(line['p_one'], '.0%')}. Agreement of the chains: "
-        f"{_known(line['agreement'], '.2f')}.",
+        f"{_known(line['p_one'], '.0%')}. {agreement_of(fit, line)}",
         [
             Bar(name, float(share[k]), f"{100 * share[k]:.0f} %", colour=colours[name])
             for name, share in label_shares(fit).items()
@@ -165,7 +164,7 @@ def code_card(fit, line, k: int) -> Card:
     colours = label_colours(fit.data.row_labels or ())
     return Card(
         f"{int(line['rows']):,} rows use it; {int(line['columns']):,} ones in its code",
-        f"Agreement of the chains: {_known(line['agreement'], '.2f')}.",
+        agreement_of(fit, line),
         [
             Bar(name, float(share[k]), f"{100 * share[k]:.0f} %", colour=colours[name])
             for name, share in label_shares(fit).items()
@@ -204,9 +203,8 @@ def signed_card(
         names += _names(fit, "Rows, lowest usage first", lowest)
     return Card(
         f"{int(line['rows']):,} rows and {int(line['columns']):,} columns differ from zero",
-        f"Size on the scale of {scale}: {line['size']:{digits(line['size'])}}. Agreement of the "
-        f"{runs}: "
-        f"{_known(line['agreement'], '.2f')}.",
+        f"Size on the scale of {scale}: {line['size']:{digits(line['size'])}}. "
+        f"{agreement_of(fit, line, runs)}",
         [],
         *_columns(
             fit,
@@ -265,8 +263,19 @@ def _decimals(largest: float) -> str:
     return digits(largest)
 
 
+def agreement_of(fit, line, runs: str = "chains") -> str:
+    """Say how alike chains, or starts, have a factor, or why that is not known."""
+    if not math.isnan(line["agreement"]):
+        return f"Agreement of the {runs}: {line['agreement']:.2f}."
+    why = f"there is one {runs.removesuffix('s')}" if fit._num_chains == 1 else "it is empty"
+    if fit.verdict.is_of_starts:
+        why = "nothing was drawn"
+    return f"Agreement of the {runs}: not known, because {why}."
+
+
 def _known(value, digits):
-    return "–" if math.isnan(value) else f"{value:{digits}}"
+    """Return a share of the observed entries of a tile, or say that it has none."""
+    return "not known, because none is observed" if math.isnan(value) else f"{value:{digits}}"
 
 
 # ---- heat maps -----------------------------------------------------------------------------

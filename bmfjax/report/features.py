@@ -15,6 +15,7 @@ from bmfjax.report.factors import (
     Bar,
     Card,
     Names,
+    agreement_of,
     label_shares,
     lines_left_out,
     trust_of_line,
@@ -100,10 +101,7 @@ def feature_card(fit, line, k: int) -> Card:
     first = len(bars) if len(bars) <= FIRST_COLUMNS + 2 else FIRST_COLUMNS
     left_out = fit.data.num_columns - len(bars)
     size = f"{int(line['rows']):,} rows; concerns {_columns_concerned(fit, k)}"
-    figures = (
-        f"Agreement of the chains: {'–' if np.isnan(a := line['agreement']) else f'{a:.2f}'}."
-        + found_by(fit, line)
-    )
+    figures = agreement_of(fit, line) + found_by(fit, line)
     if found.too_few[k]:
         there = found.there[..., k]
         size = f"in {there.sum():,} of {there.size:,} draws: too few to tell its rows and columns"
@@ -142,7 +140,8 @@ def _bar(fit, found, j: int, k: int) -> Bar:
     mean, low, high = found.log_odds[:, j, k]
     share, known = found.concerned[j, k], is_told(fit, found.concerned[j, k], k)
     classes = ["outside"] * bool(share < 0.5 or not known) + ["below"] * bool(mean < 0)
-    text = f"{share:.2f}, not known"
+    before = fit.other_draws["basis_density"][..., k].mean(dtype=float)
+    text = f"{share:.2f}; odds not known ({before:.2f} without data)"
     if known:
         ratio, *ends = (_ratio(x) for x in (mean, low, high))
         # Where all are beyond what is told, one says it.

@@ -319,6 +319,21 @@ def test_one_chain_few_draws_no_labels_no_names(fit):
     assert factors.usage_by_label_figure(one) is None
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({}, "0.93"), ({"chains": 1}, "there is one chain"), ({"starts": True}, "nothing was drawn")],
+)
+def test_a_card_says_why_agreement_is_not_known(fit, changes, words):
+    line = {"agreement": np.nan if changes else 0.93}
+    if changes.get("chains"):
+        fit = dataclasses.replace(fit, usage_draws=fit.usage_draws[:1])
+    if changes.get("starts"):
+        cut = fit.verdict.changed(num_warmup=0, planned_warmup=300)
+        fit = dataclasses.replace(fit, verdict=cut)
+    said = factors.agreement_of(fit, line)
+    assert said.endswith(f"{words}.") and ("not known, because" in said) is bool(changes)
+
+
 def test_factors_that_are_empty_when_rounded_are_not_told_as_found(fit, undrawn_figures):
     """They are in the title, the figures at the top, and where the number of factors is found."""
     usage = fit.usage_binary & [True, False]
@@ -442,7 +457,9 @@ def test_a_column_of_which_it_is_not_known_has_no_odds_and_an_interval_stays_in_
     found = features_of(fit.usage_draws, fit.basis_draws)
     found.concerned[:2, 0], found.log_odds[:, :2, 0] = (0.5, 1.0), np.log(4.0)
     told = [features._bar(fit, found, j, 0).number for j in (0, 1)]
-    assert told == ["0.50, not known", "1.00; odds x 4 (4\xa0to\xa04)"]
+    before = fit.other_draws["basis_density"][..., 0].mean()
+    unknown = f"0.50; odds not known ({before:.2f} without data)"
+    assert told == [unknown, "1.00; odds x 4 (4\xa0to\xa04)"]
     found.log_odds[:, 1, 0] = np.log(1e-6)
     assert features._bar(fit, found, 1, 0).number == "1.00; odds x < 0.001"
     found.log_odds[2, 1, 0] = np.log(0.25)
