@@ -1213,20 +1213,16 @@ def _read_new(options, fitted):
 
 def _tell(result, output) -> None:
     """Print the factors and the verdict."""
+    from bmfjax.verdict import and_empty, rank_given
     from bmfjax.verdict.undrawn import said_elsewhere
 
     with said_elsewhere(result):  # in the verdict, below
         table = result.summary().reset_index()
     what = result.data.name or output.name
-    empty = result.figures.factors_empty or 0
-    without = f", {empty} of them empty" * (empty > 0)
+    without = and_empty(result.figures)
     found = result._rank_probabilities is not None
     # The number that was found stands below, and beside it which factors the table has.
-    rank = (
-        "number of factors found"
-        if found
-        else f"rank {result.rank}" + f", {empty} empty" * (empty > 0)
-    )
+    rank = "number of factors found" if found else rank_given(result.figures, result.rank)
     _print_table(table, f"{what}: {result.model} model, {rank}")
     if _has_modes(result):
         _tell_modes(result.modes)

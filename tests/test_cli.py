@@ -187,7 +187,8 @@ def test_ratings_are_read_line_by_line_as_the_page_has_them(
     words.remove("--rank"), words.remove("1")
     assert run(*words) == 0
     out = capsys.readouterr().out
-    assert "pmf model, rank 3" in out and "their number (3) is the default" in " ".join(out.split())
+    assert "pmf model, rank 3 by default" in out
+    assert "their number is 3 by default" in " ".join(out.split())
     fit = bmfjax.Fit.load(tmp_path / "films")
     assert fit.verdict.number.default == 3 and not fit.verdict.number.given
     judged = json.loads((tmp_path / "films" / "summary.json").read_text())["judged"]

@@ -787,7 +787,7 @@ def test_a_good_verdict_says_how_probable_the_number_of_factors_is(family):
     # The default holds as what was given does, and changes no status.
     default = judged(family).changed(rank_default=10)
     assert default.number.default == 10 and not default.number.given and default.number.holds
-    assert "their number (10) is the default" in str(default)
+    assert "their number is 10 by default" in str(default)
     assert default.status == judged(family).status
 
 

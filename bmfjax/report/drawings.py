@@ -246,7 +246,7 @@ class Plots:
         """Say why there is no such drawing; '' where there is."""
         fit = self._fit
         if name == "rank" and fit._rank_probabilities is None:
-            given = "is the default" if fit.verdict.number.default else "was given"
+            given = "is a default" if fit.verdict.number.default else "was given"
             return f"the number of factors {given}; fit with rank='auto' to find it"
         # The class is asked, because the fit would compute its modes.
         if name in ("tiles", "modes") and not hasattr(type(fit), name):

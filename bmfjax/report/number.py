@@ -42,12 +42,14 @@ def number_sentence(fit) -> str:
 def rank_line(fit) -> str:
     """Say at the top of the page how many factors there are, and how many it shows."""
     if fit._rank_probabilities is None:
-        return f"Rank: {fit.rank}"
+        said = verdict.rank_given(fit.figures, fit.rank)
+        return f"{said[0].upper()}{said[1:]}"
+    empty = verdict.and_empty(fit.figures)
     if fit.verdict.is_of_starts:
-        return f"Number of factors: not known, there are no draws. The page shows {fit.rank}"
+        return f"Number of factors: not known, there are no draws. The page shows {fit.rank}{empty}"
     return (
         f"Number of factors: {verdict.in_range(fit.figures)}. The page shows the {fit.rank} "
-        f"{fit._shown_factors}"
+        f"{fit._shown_factors}{empty}"
     )
 
 

@@ -17,7 +17,7 @@ from bmfjax.report.style import default_parameters
 from bmfjax.specs import MODELS, SAMPLERS
 from bmfjax.specs.base import AUTO, parameters
 from bmfjax.store import PAGE_MARK, check_page
-from bmfjax.verdict import Status, rank_text
+from bmfjax.verdict import Number, Part, Status, rank_text
 from bmfjax.verdict.undrawn import said_elsewhere
 
 #: What settings of a run are.
@@ -106,6 +106,7 @@ def _rendered(fit) -> str:
         factors=rank_text(fit.figures, fit.rank) + ": starts, no draws" * of_starts,
         number=rank_line(fit),
         shade=_shade(fit),
+        marks=[_mark(part) for part in fit.verdict.parts],
         explained=explained_bar(fit),
         stopped="" if fit.figures.complete else page.stopped(fit),
         facts=[fact for tell in page.facts for fact in tell(fit)],
@@ -132,8 +133,16 @@ def _shade(fit) -> str:
     return shades.get(status, "amber")
 
 
+def _mark(part: Part) -> str:
+    """Return the class of a part of the verdict: a number by default is neither found nor given."""
+    by_default = isinstance(part, Number) and part.default is not None
+    return "by-default" if by_default else part.status.replace(" ", "-")
+
+
 def _about(fit, name: str) -> str:
     """Say what a setting is, by its name as `_flat` has it; nothing where that is plain."""
+    if name == "rank" and fit.verdict.number.default is not None:
+        return "the default: none was given"
     place, _, inner = name.rpartition(".")
     kinds = {"priors": MODELS.get(fit.model), "sampler_options": SAMPLERS.get(fit.sampler)}
     known = {} if kinds.get(place) is None else parameters(kinds[place])

@@ -594,8 +594,25 @@ def rank_text(figures: Figures, rank: int) -> str:
     >>> rank_text(Figures(), 1), rank_text(Figures(factors_empty=1, rank=3), 4)
     ('1 factor', '4 factors shown, 1 of them empty')
     """
-    shown, empty = " shown" * (figures.rank is not None), figures.factors_empty or 0
-    return f"{rank} factor{'s' * (rank != 1)}{shown}" + f", {empty} of them empty" * (empty > 0)
+    shown = " shown" * (figures.rank is not None)
+    return f"{rank} factor{'s' * (rank != 1)}{shown}{and_empty(figures)}"
+
+
+def rank_given(figures: Figures, rank: int) -> str:
+    """Say the number of factors of a fit that did not find it, whose default it is, what is empty.
+
+    Examples
+    --------
+    >>> rank_given(Figures(), 4), rank_given(Figures(rank_default=4, factors_empty=1), 4)
+    ('rank 4', 'rank 4 by default, 1 of them empty')
+    """
+    return f"rank {rank}{' by default' * (figures.rank_default is not None)}{and_empty(figures)}"
+
+
+def and_empty(figures: Figures) -> str:
+    """Say how many of the factors are empty, behind how many there are; nothing where none is."""
+    empty = figures.factors_empty or 0
+    return f", {empty} of them empty" * (empty > 0)
 
 
 def _of_predictions(entries: Mixing) -> dict:

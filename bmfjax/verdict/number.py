@@ -56,7 +56,7 @@ def of_number(
     >>> of_number(Figures()).said
     'their number was given'
     >>> of_number(Figures(rank_default=10)).said
-    'their number (10) is the default'
+    'their number is 10 by default'
     >>> of_number(Figures(num_chains=4, rank=4, rank_probability=0.93)).said
     'their number is 4 with probability 0.93'
     >>> wide = dict(rank_between=(3, 5), rank_between_probability=0.957)
@@ -79,7 +79,7 @@ def of_number(
     """
     if figures.rank is None and figures.rank_default is not None:
         default = int(figures.rank_default)
-        said = f"their number ({default}) is the default"
+        said = f"their number is {default} by default"
         return Number(status=Holds.HOLDS, said=said, default=default)
     if figures.rank is None:
         return Number(status=Holds.HOLDS, said="their number was given", given=True)

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import bmfjax
+from bmfjax import cli
 from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.families import FAMILIES
 from bmfjax.posterior.features import features_of
@@ -319,6 +320,23 @@ def test_one_chain_few_draws_no_labels_no_names(fit):
     assert factors.usage_by_label_figure(one) is None
 
 
+def test_a_number_of_factors_that_nobody_gave_is_said_to_be_by_default(
+    fit, undrawn_figures, tmp_path, capsys
+):
+    """On the page, whose tick is of what holds, and in the terminal; with how many are empty."""
+    line, default = "Rank 2 by default, 1 of them empty", {"rank_default": 2, "factors_empty": 1}
+    told = dataclasses.replace(
+        fit, verdict=fit.verdict.changed(**default), settings=fit.settings | {"rank": 2}
+    )
+    text = page.render(told)
+    assert line in text and '<li class="by-default">Their number is 2 by default.' in text
+    assert "the default: none was given" in text
+    cli._tell(told, tmp_path)
+    assert f"model, {line[0].lower()}{line[1:]}" in capsys.readouterr().out
+    assert number.rank_line(fit) == "Rank 2" and page._about(fit, "rank") == ""
+    assert [page._mark(part) for part in fit.verdict.parts][2] == "holds"
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [({}, "0.93"), ({"chains": 1}, "there is one chain"), ({"starts": True}, "nothing was drawn")],
@@ -334,7 +352,9 @@ def test_a_card_says_why_agreement_is_not_known(fit, changes, words):
     assert said.endswith(f"{words}.") and ("not known, because" in said) is bool(changes)
 
 
-def test_factors_that_are_empty_when_rounded_are_not_told_as_found(fit, undrawn_figures):
+def test_factors_that_are_empty_when_rounded_are_not_told_as_found(
+    fit, undrawn_figures, tmp_path, capsys
+):
     """They are in the title, the figures at the top, and where the number of factors is found."""
     usage = fit.usage_binary & [True, False]
     empty = dataclasses.replace(
@@ -353,7 +373,10 @@ def test_factors_that_are_empty_when_rounded_are_not_told_as_found(fit, undrawn_
     shown = html.unescape(page.render(empty))
     assert "</i>: 2 factors shown, 1 of them empty</h1>" in shown.replace("<i>blocks", "")
     line = "Number of factors: 2 with probability 1.00. The page shows the 2 that at least half of"
-    assert line in shown
+    assert line in shown and "half of the draws use, 1 of them empty." in shown
+    # The terminal tells the same.
+    cli._tell(empty, tmp_path)
+    assert "half of the draws use, 1 of them empty." in " ".join(capsys.readouterr().out.split())
     assert "<dd>1 of 2<small>at least 0.8 alike in all chains; 1 is empty" in shown
     assert "When rounded, 1 of them is empty" in shown
     assert empty._empty.tolist() == [False, True]
