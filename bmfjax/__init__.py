@@ -152,7 +152,10 @@ def __getattr__(name: str):
     if name in _PACKAGES:
         return importlib.import_module(f"bmfjax.{name}")
     if name not in _HOME:
-        raise AttributeError(f"module 'bmfjax' has no attribute {name!r}")
+        hint = ""
+        if not name.startswith("_"):
+            hint = importlib.import_module("bmfjax.errors").did_you_mean(name, __all__)
+        raise AttributeError(f"module 'bmfjax' has no attribute {name!r}{hint}")
     value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value

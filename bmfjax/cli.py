@@ -68,6 +68,22 @@ class _Parser(argparse.ArgumentParser):
             hint = did_you_mean(value, action.choices)
             raise argparse.ArgumentError(action, f"{error.message}{hint}") from None
 
+    def _get_value(self, action, arg_string):
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            what = {int: "whole number", float: "number"}.get(action.type)
+            said = error.message if what is None else f"{arg_string!r} is no {what}; give one"
+            raise argparse.ArgumentError(action, said) from None
+
+    def parse_known_args(self, args=None, namespace=None):
+        found, others = super().parse_known_args(args, namespace)
+        if others:  # of a command these are looked at by its own parser, which knows its options
+            known = [name for action in self._actions for name in action.option_strings]
+            hint = did_you_mean(others[0].partition("=")[0], known)
+            self.error(f"unrecognized arguments: {' '.join(others)}{hint}")
+        return found, others
+
     def error(self, message):
         # One line: all options together are a screen, in which it would not be seen.
         said = f"{self.prog}: {printable(message)}; {self.prog} --help lists what there is\n"

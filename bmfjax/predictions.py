@@ -78,6 +78,8 @@ def read_cells(path, data, header="auto") -> tuple[np.ndarray, np.ndarray]:
     neither a row nor a column, and holds no digit or has names such as "user" and "movieId".
     """
     path = Path(path)
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file; give one with a line for each cell")
     sides = _sides(data)
     places = [{name: i for i, name in enumerate(names)} for _, names in sides]
     cells_at, first, hint = (array("q"), array("q")), True, ""

@@ -240,12 +240,18 @@ def test_a_word_that_is_nearly_right_is_told_the_right_one(capsys):
         (["fit", "--model", "feature"], "features"),
         (["fit", "--require", "factor"], "factors"),
         (["fit", "--model", "xyz"], None),
+        (["fit", "davis", "--rnk", "3"], "--rank"),
+        (["generate", "product", "--rnk=3", "--output", "x"], "--rank"),
     ):
         with pytest.raises(SystemExit):
             build_parser().parse_args(words)
         said = capsys.readouterr().err
-        assert said.count("\n") == 1 and "invalid choice" in said
+        assert said.count("\n") == 1 and ("invalid choice" in said) is (meant != "--rank")
         assert (f"; did you mean {meant!r}?" in said) == (meant is not None) == ("did" in said)
+    for words, no in ((["--max-time", "5s"], "'5s' is no number"), (["--chains", "x"], "no whole")):
+        with pytest.raises(SystemExit):
+            build_parser().parse_args(["fit", *words])
+        assert f"{no}" in (said := capsys.readouterr().err) and "; give one; bmfjax fit" in said
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from bmfjax.sklearn import BooleanMF
 from bmfjax.specs import MODELS, SAMPLERS, checked_sampler, model_of, parameters, sampler_of
 from bmfjax.specs.base import AUTO, OF_RANK
 from bmfjax.specs.run import UNTIL
+from bmfjax.verdict import Verdict
+from tests.shared_fits import davis
 
 KINDS = pytest.mark.parametrize("kind", [*MODELS.values(), *SAMPLERS.values()])
 TILES = np.kron(np.eye(2), np.ones((6, 4)))
@@ -282,6 +284,9 @@ def test_arguments_of_the_numpyro_models_are_the_fields_with_their_defaults():
         (lambda: bmfjax.Fit.load(), "^Fit.load needs directory; give directory=[.]{3}$"),
         (lambda: bmfjax.Fit.load(3), "directory is 3; give the path of a folder"),
         (lambda: bmfjax.compare_ranks(TILES, "1:2", num_rates=1), r"bmfjax.OrMachine\(num_rates"),
+        (lambda: BooleanMF(rank=2), "rank is no argument of BooleanMF; give n_components=[.]{3}$"),
+        (lambda: bmfjax.generate_product(9, 5, 2, densty=0.3), "did you mean 'density'[?]"),
+        (lambda: bmfjax.merge(), "^merge needs folder; give folder=[.]{3}$"),
         (lambda: BooleanMF(2, priors={}), "priors is no argument of BooleanMF any more"),
         (lambda: bmfjax.OrMachine(2, num_rate=1), "no 'num_rate'; .* did you mean 'num_rates'[?]"),
         (lambda: bmfjax.OrMachine(2, usage_prior=0.5), "no 'usage_prior'; it has rank,"),
@@ -317,6 +322,26 @@ def test_methods_of_a_fit_refuse_arguments_that_they_lack():
         (lambda: Plots(ones).matrix(axx=1), "axx is no argument of fit.plot.matrix; did you mean"),
     ):
         with pytest.raises(TypeError, match=words):
+            call()
+    for call, words in (
+        (
+            lambda: davis().predict(level="0.9", kind="interval"),
+            "level is '0.9'; give a probability",
+        ),
+        (lambda: davis().rename(["a"]), "names is a list; give a mapping of numbers of factors"),
+        (lambda: Verdict().holds("prediction"), "what is .*; did you mean 'predictions'[?]"),
+    ):
+        with pytest.raises(InputError, match=words):
+            call()
+    for call, words in (
+        (lambda: davis().probabilty, "no attribute 'probabilty'; did you mean 'probability'[?]"),
+        (
+            lambda: Plots(davis()).matrx,
+            "fit.plot has no 'matrx'; it has calibration, factors, matr",
+        ),
+        (lambda: bmfjax.OrMachines, "no attribute 'OrMachines'; did you mean 'OrMachine'[?]"),
+    ):
+        with pytest.raises(AttributeError, match=words):
             call()
     assert list(inspect.signature(ones.probability).parameters)[:3] == ["rows", "columns", "noisy"]
 

@@ -217,6 +217,22 @@ def test_the_sentence_says_what_to_do_why_and_what_next():
     assert found.figures.converged and found.remedy == "" and "Next" not in str(found)
 
 
+def test_where_nothing_holds_there_is_a_next_step():
+    """Also where no draws, no chains and no other number of factors are known to help."""
+    figures = Figures(
+        num_chains=4, exact=True, factors_agreeing=1.0, chains_apart=0.0, mc_error=0.01,
+        calibration_error=0.4, calibration_by_chance=0.1, explained=0.1, explained_error=0.01,
+        factors_holding=(), factors_differing=(), factors_in_few_draws=("1", "2"),
+    )  # fmt: skip
+    found = Verdict(figures)
+    assert found.status == "unreliable"
+    assert str(found).endswith(
+        "Next, try another model (model, --model), or give more data: these say too little of it."
+    )
+    other = Verdict(figures, remedies={"model": "fit another"})
+    assert str(other).endswith("Next, fit another.")
+
+
 def test_chains_that_are_stuck_with_the_same_factors_are_said_to_be():
     stuck = Mixing(np.full(9, np.inf), np.full(9, 900.0))
     found = of_chains(stuck, 4, 3, np.ones(3), {"log_joint": FLAT}, exact=True)

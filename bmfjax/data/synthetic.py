@@ -26,6 +26,7 @@ from bmfjax.data.blocks import blocks
 from bmfjax.data.checks import one_of, seed_number, whole
 from bmfjax.data.errors import InputError
 from bmfjax.data.table import locked
+from bmfjax.errors import checking_call
 
 # Table 3.1 of the thesis: the probabilities (p+, p-) that a zero and a one are flipped.
 THESIS_NOISE = {"clean": (0.01, 0.05), "noisy": (0.05, 0.15)}
@@ -66,6 +67,7 @@ class Synthetic:
         return sum(int(count_ones(product_words(self.usage[p].T, words)).sum()) for p in parts)
 
 
+@checking_call
 def generate_tiles(
     rows=512,
     columns=512,
@@ -168,6 +170,7 @@ def thesis_matrix(kind, tiles="printed", seed=0):
     return generate_tiles(noise=THESIS_NOISE[kind], seed=seed, **THESIS_TILES[tiles])
 
 
+@checking_call
 def generate_product(rows, columns, rank, *, density=0.5, flip=0.0, seed=0):
     """Generate the Boolean product of independent Bernoulli factors, with flipped bits.
 

@@ -24,6 +24,7 @@ from bmfjax.data.attributes import AttributeTable
 from bmfjax.data.io.files import OF_FIT, replacing_all
 from bmfjax.data.io.npz import matrix_fields, read_stored
 from bmfjax.data.io.stored import DamagedFile, opened_stored, reading_stored
+from bmfjax.errors import checking_call
 from bmfjax.families import FAMILIES
 from bmfjax.families.base import Chains, Problem
 from bmfjax.families.sampling import identity
@@ -115,6 +116,7 @@ def data_of(folder: str | os.PathLike) -> Path:
     return Path(folder) / CHAINS / DATA
 
 
+@checking_call
 def merge(folder: str | os.PathLike, *, missing: bool = False) -> Fit:
     """Merge chains that ran apart into the fit that they would have been in one run.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -19,8 +20,8 @@ KINDS = ("mean", "sd", "interval", "probability")
 
 def check_probability(level: float) -> None:
     """Refuse what is no probability of an interval."""
-    if not 0 < level < 1:
-        raise InputError(f"level is {level}; give a probability between 0 and 1")
+    if not isinstance(level, numbers.Real) or not 0 < level < 1:
+        raise InputError(f"level is {level!r}; give a probability between 0 and 1")
 
 
 def tails(level: float) -> tuple[float, float]:

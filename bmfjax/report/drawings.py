@@ -59,6 +59,10 @@ class Plots:
     def __repr__(self) -> str:
         return f"Drawings of a fit of model {self._fit.model!r}: {', '.join(dir(self))}"
 
+    def __getattr__(self, name: str):
+        hint = "" if name.startswith("_") else f"; it has {', '.join(dir(self))}"
+        raise AttributeError(f"fit.plot has no {name!r}{hint}")
+
     def __dir__(self) -> list[str]:
         names = [name for name in vars(type(self)) if not name.startswith("_")]
         return sorted(name for name in names if not self._refusal(name))

@@ -17,7 +17,7 @@ from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
 from bmfjax.data.anchors import Anchors
 from bmfjax.data.io.stored import reading_stored
 from bmfjax.diagnostics import Binarized, Coverage
-from bmfjax.errors import with_calls_checked
+from bmfjax.errors import did_you_mean, with_calls_checked
 from bmfjax.infer.search_ends import SearchEnds
 from bmfjax.posterior import cells, products
 from bmfjax.posterior.held_out import HeldOut
@@ -354,8 +354,13 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         >>> fit.rename({1: "the elder"}).factor_names
         ('the elder', 'factor 2')
         """
+        if not isinstance(names, Mapping):
+            raise InputError(
+                f"names is a {type(names).__name__}; give a mapping of numbers of factors to "
+                "names, such as {1: 'a name'}"
+            )
         given = {}
-        for k, name in dict(names).items():
+        for k, name in names.items():
             if isinstance(k, bool) or k not in range(1, self.rank + 1):
                 raise InputError(f"names has {k!r}; give numbers of factors, 1 to {self.rank}")
             if not isinstance(name, str) or not name.strip():
@@ -742,6 +747,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         models = [] if name.startswith("_") else Fit._models_with(name)
         if not models:
             use = f"; use fit.{_REPLACED[name]}" if name in _REPLACED else ""
+            if not (use or name.startswith("_")):
+                use = did_you_mean(name, [n for n in dir(type(self)) if not n.startswith("_")])
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{use}")
         instead = _INSTEAD.get(name, "")
         named = ", ".join(map(repr, models))

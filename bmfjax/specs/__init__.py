@@ -114,6 +114,8 @@ def with_fields_refused(function: Callable) -> Callable:
             if (close := meant(name, known)) and close.startswith(name):
                 continue
             owners = [k for k in (*MODELS.values(), *SAMPLERS.values()) if name in parameters(k)]
+            if name == "rank" and "n_components" in known:
+                raise InputError(f"rank is no argument of {what}; give n_components=...")
             if owners:
                 made = ", ".join(f"bmfjax.{kind.__name__}({name}=...)" for kind in owners)
                 raise InputError(f"{name} is no argument of {what}; give {made}")

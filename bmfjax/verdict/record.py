@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from bmfjax.data.names import in_words
+from bmfjax.specs.checks import one_of
 from bmfjax.specs.run import UNTIL
 from bmfjax.verdict.factors import Factors, difference, factors_agree, of_factors, unmixed
 from bmfjax.verdict.figures import Figures
@@ -31,6 +32,8 @@ from bmfjax.verdict.predictions import (
     predictions_agree,
 )
 
+#: What to try where nothing holds, and neither draws nor another number of factors would mend it.
+NOTHING_KNOWN = "try another model (model, --model), or give more data: these say too little of it"
 #: Above this share of coordinates at a bound the spread of IASG says little.
 MANY_CLAMPED = 0.2
 
@@ -152,6 +155,7 @@ class Verdict:
 
     def holds(self, what: str = "all") -> bool:
         """Whether a part holds, by its name, or "all" that count."""
+        one_of("what", what, ("all", "predictions", "factors", "number"))
         if what == "all":
             return self.status in (Status.RELIABLE, Status.USABLE)
         return getattr(self, what).holds
@@ -241,6 +245,8 @@ class Verdict:
         found = [part.remedy for part in self.parts if part.remedy]
         of_usable = self._is_usable and all(part.holds for part in _counted(self.figures))
         found = found or [self.remedy_of("stopped") or self.remedy_of("usable") * of_usable]
+        if self.status is Status.UNRELIABLE and not any(found):
+            found = [NOTHING_KNOWN]
         # What begins alike is one thing to do, such as to give more time.
         first = {remedy.split(",")[0]: remedy for remedy in reversed(found)}
         return "; and ".join(remedy for remedy in dict.fromkeys(found) if remedy in first.values())
