@@ -189,7 +189,11 @@ def test_a_fit_stopped_while_it_optimises_has_a_result_and_resumes(
     assert 1 <= reached <= most and not part.figures.complete
     said = f"The run was interrupted after {reached} of 6 steps of optimisation. "
     assert (said in str(part.verdict)) is (way == "Ctrl-C")
-    assert "had not settled after" in str(part.verdict) and "resume it from" in str(part.verdict)
+    assert "had not settled after" in str(part.verdict)
+    next_ = (
+        "let it go on, by the same checkpoint=" if way == "Ctrl-C" else "give it more time, max_"
+    )
+    assert f"Next, {next_}" in str(part.verdict) and "resume=True" in part.verdict.remedy
     assert part.usage_draws.shape == (2, 10, 90, 2)
     assert f"stopped after step {reached} of" in part.report(tmp_path / "page.html").read_text()
     again = bmfjax.fit(made[0], 2, checkpoint=tmp_path, resume=True, **options)
