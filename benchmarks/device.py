@@ -1,10 +1,11 @@
-"""The command of a script, where it runs (the option ``--device``), and its other processes.
+"""The run of a script, its command, where it runs (``--device``), and its other processes.
 
 JAX is not imported here: scripts that measure its start, or that measure in processes of their
 own, must not load it, nor take the memory of an accelerator, before these do.
 """
 
 import argparse
+import inspect
 import json
 import os
 import platform
@@ -12,6 +13,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+from benchmarks.pages import RESULTS
 
 #: What JAX calls the platforms. A CPU stands beside an accelerator, for what runs on the host.
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
@@ -22,6 +25,44 @@ _PROBE = "import jax; print(jax.default_backend())"
 HIDDEN = argparse.SUPPRESS
 #: The option of scripts that run where there is no repository.
 COMMIT = (str, "of the code, where there is no repository to ask")
+
+
+def script(doc: str, given: dict | None = None, /, *, child=None, **options):
+    """Make the function below it the run of a script, which begins where the script is the command.
+
+    It takes the options (`command_line`) and returns the figures of the record, or yields them
+    whenever there are more: what has been found stays if the rest is cut off. Of the options it may
+    change `record`, by default the name of the script; `results` is the folder. With the option
+    ``--one`` the command prints in JSON what `child` makes of the options, and writes no record.
+    """
+
+    def begun(run):
+        def main() -> None:
+            chosen = command_line(doc, given, **options)
+            if child is not None and chosen.one:
+                print(json.dumps(child(chosen)))
+                return
+            chosen.record = Path(inspect.getfile(run)).stem
+            chosen.results = RESULTS if chosen.output is None else chosen.output
+            chosen.results.mkdir(parents=True, exist_ok=True)
+            found, commit = run(chosen), getattr(chosen, "commit", None)
+            for figures in [found] if isinstance(found, dict) else found or ():
+                from benchmarks.record import write_record  # which loads JAX
+
+                path = write_record(chosen.record, figures, chosen.results, commit=commit)
+                print(path, flush=True)
+
+        if run.__module__ == "__main__":
+            main()
+        return main
+
+    return begun
+
+
+def held(options: argparse.Namespace) -> dict:
+    """Return the figures of the record that an earlier run of a script has written, if any."""
+    path = options.results / f"{options.record}.json"
+    return json.loads(path.read_text())["figures"] if path.exists() else {}
 
 
 def command_line(doc: str, given: dict | None = None, /, **options) -> argparse.Namespace:

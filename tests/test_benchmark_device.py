@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -10,8 +11,8 @@ import jax
 import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-#: Scripts that run nothing in JAX, and the one that compiles for devices that are not here.
-WITHOUT_JAX = {"__main__", "device", "thesis_figures", "accelerator_compile"}
+#: What runs nothing in JAX.
+WITHOUT_JAX = {"__main__", "device"}
 
 
 @pytest.fixture
@@ -49,6 +50,46 @@ def test_an_option_is_its_default_its_type_or_some_of_several(device, monkeypatc
         with pytest.raises(SystemExit):
             device.command_line("Ask.", {"data": Path}, **options)
     assert "invalid choice: 'c'" in capsys.readouterr().err
+
+
+def test_a_script_writes_its_record_whenever_it_has_more(device, monkeypatch, tmp_path, capsys):
+    written = []
+
+    def write_record(name, figures, folder, *, commit=None):
+        written.append((name, dict(figures), folder, commit))
+        return folder / f"{name}.json"
+
+    monkeypatch.setattr("benchmarks.record.write_record", write_record)
+
+    @device.script("Ask.", child=lambda options: {"twice": 2 * options.one}, one=int, commit=str)
+    def parts(options):
+        yield {"a": 1}
+        options.record += "_whole"
+        yield {"a": 1, "b": device.held(options)}
+
+    @device.script("Ask.")
+    def whole(options):
+        return {"c": 3}
+
+    folder, stem = tmp_path / "new", Path(__file__).stem
+    monkeypatch.setattr(sys, "argv", ["script.py", "--output", str(folder), "--commit", "abc1234"])
+    parts()
+    last = {"a": 1, "b": {}}
+    assert [*written] == [
+        (name, figures, folder, "abc1234")
+        for name, figures in ((stem, {"a": 1}), (f"{stem}_whole", last))
+    ]
+    (folder / f"{stem}_whole.json").write_text(json.dumps({"figures": last}))
+    parts()
+    assert written[-1][1]["b"] == last
+    monkeypatch.setattr(sys, "argv", ["script.py", "--output", str(folder)])
+    whole()
+    assert written[-1] == (stem, {"c": 3}, folder, None)
+    written.clear()
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["script.py", "--one", "4"])
+    parts()
+    assert json.loads(capsys.readouterr().out) == {"twice": 8} and not written
 
 
 def test_a_device_that_is_not_there_is_refused(device, monkeypatch, capsys):

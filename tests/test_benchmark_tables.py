@@ -45,7 +45,7 @@ def test_the_readme_is_what_the_scripts_say(scripts):
     for name, path in pages.scripts().items():
         own = pages.pages_of(name, scripts[name])
         has_record = any((RESULTS / f"{page.name}.md").exists() for page in own)
-        if "command_line(" in path.read_text() and has_record:
+        if "@script(" in path.read_text() and has_record:
             assert f"`{path.relative_to(BENCHMARKS).as_posix()}`" in text, name
     for path in RESULTS.glob("*.md"):
         assert f"](results/{path.name})" in text, path.name

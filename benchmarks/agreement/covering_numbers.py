@@ -19,9 +19,8 @@ import numpy as np
 
 from benchmarks.agreement import nmf_samplers as ways
 from benchmarks.agreement.nmf_coverage import NOISE, SETS
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, page, settings_of, shown
-from benchmarks.record import write_record
 from bmfjax.diagnostics import covering_number, pairwise_distances
 
 RADII, APART, NUMBER = (1.0, 2.5), 6.0, 20
@@ -92,8 +91,8 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(__doc__, number=(200, "draws of a set"), samples=20)
+@script(__doc__, number=(200, "draws of a set"), samples=20)
+def main(options):
     found = {"number": options.number, "samples": options.samples, "sets": {}}
     for modes, name in ((1, "one mode"), (2, "two modes")):
         each = [
@@ -107,8 +106,4 @@ def main() -> None:
         found["sets"][f"solutions, {name}"] = counted([table], lambda _, grid=grid: grid)
     for name, row in found["sets"].items():
         print(name, row, flush=True)
-    print(write_record("covering_numbers", found, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return found

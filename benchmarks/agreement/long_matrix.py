@@ -18,10 +18,9 @@ from sklearn.decomposition import NMF
 from sklearn.linear_model import LogisticRegression
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, named, notes, page, percent, shown
 from benchmarks.prediction.panel_baselines import log_score
-from benchmarks.record import write_record
 from bmfjax.diagnostics import ess_bulk, split_rhat
 from bmfjax.posterior import products
 
@@ -138,20 +137,17 @@ def hidden_tenth(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, {"data": (Path, "the matrix, as for bmfjax.load")}, rank=10,
-        warmup=(int, "default: that of the fit"), samples=(int, "default: that of the fit"),
-        max_time=(float, "seconds of sampling; default: as above"), seed=0,
-    )  # fmt: skip
+@script(
+    __doc__, {"data": (Path, "the matrix, as for bmfjax.load")}, rank=10,
+    warmup=(int, "default: that of the fit"), samples=(int, "default: that of the fit"),
+    max_time=(float, "seconds of sampling; default: as above"), seed=0,
+)  # fmt: skip
+def main(options):
     steps = {"num_warmup": options.warmup, "num_samples": options.samples}
     steps["max_time"] = options.max_time
     steps = {n: v for n, v in steps.items() if v is not None}
     found = one_case(bmfjax.load(options.data), options.rank, options.seed, **steps)
     print(found)
     name = f"long_matrix_{options.data.stem}_rank_{options.rank}"
-    print(write_record(name, steps | found, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    options.record = name
+    return steps | found

@@ -20,9 +20,8 @@ from matplotlib.figure import Figure
 from sklearn.datasets import fetch_openml
 
 from benchmarks.agreement.long_matrix import hidden_tenth, one_case
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, notes, page
-from benchmarks.record import write_record
 from bmfjax.data import BinaryMatrix, InputError
 
 NAME, SIDE, TEST = "t10k-images-idx3-ubyte", 28, 10_000
@@ -90,20 +89,15 @@ def tables(records: Records):
     yield from hidden_tenth(records)
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, folder=(Path, f"with {NAME}; default: openml's, by its cache"), rank=16,
-        images=(TEST, "use only the first so many"), max_time=(180.0, "seconds of sampling"),
-    )  # fmt: skip
+@script(
+    __doc__, folder=(Path, f"with {NAME}; default: openml's, by its cache"), rank=16,
+    images=(TEST, "use only the first so many"), max_time=(180.0, "seconds of sampling"),
+)  # fmt: skip
+def main(options):
     images = from_folder(options.folder) if options.folder else from_openml()
     data = BinaryMatrix(images[: options.images] > 127)
     fits = []
     found = one_case(data, options.rank, max_time=options.max_time, keep=fits.append)
     chosen = {n: getattr(options, n) for n in ("rank", "images", "max_time")}
-    path = write_record("mnist", chosen | found, options.output)
-    draw(fits[0], path.with_suffix(".png"))
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+    yield chosen | found
+    draw(fits[0], options.results / "mnist.png")

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.decomposition import NMF
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import (
     SECONDS,
     Records,
@@ -28,7 +28,6 @@ from benchmarks.form import (
     settings_of,
     shown,
 )
-from benchmarks.record import write_record
 from bmfjax.diagnostics import ess_bulk, split_rhat
 
 MODELS = {"Beta(1, 1)": bmfjax.OrMachine(), "1/2": bmfjax.OrMachine(usage=0.5, basis=0.5)}
@@ -128,12 +127,12 @@ def _accepted(share: float | None) -> str:
     return "" if share is None else f"{percent(share, 1)} %"
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, {"data": (str, "the matrix, as for bmfjax.load")}, rank=10, chains=4,
-        warmup=(int, "default: that of the fit"), samples=(int, "default: that of the fit"),
-        max_time=(float, "seconds of sampling; default: as above"), seed=0,
-    )  # fmt: skip
+@script(
+    __doc__, {"data": (str, "the matrix, as for bmfjax.load")}, rank=10, chains=4,
+    warmup=(int, "default: that of the fit"), samples=(int, "default: that of the fit"),
+    max_time=(float, "seconds of sampling; default: as above"), seed=0,
+)  # fmt: skip
+def main(options):
     data = bmfjax.load(options.data)
     names = ("rank", "chains", "warmup", "samples", "max_time", "seed")
     figures = {n: getattr(options, n) for n in names}
@@ -142,15 +141,10 @@ def main() -> None:
     for prior in MODELS:
         figures[prior], best[prior] = one_fit(data, prior, options)
         print(prior, figures[prior], flush=True)
-        path = write_record("mushroom", figures, options.output)
+        yield figures
     for prior in MODELS:
         other = next(p for p in MODELS if p != prior)
         label = f"{prior}, from the best under {other}"
         figures[label], _ = one_fit(data, prior, options, best[other])
         print(label, figures[label], flush=True)
-        path = write_record("mushroom", figures, options.output)
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+        yield figures

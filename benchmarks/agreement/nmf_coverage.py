@@ -19,9 +19,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from benchmarks.agreement import nmf_samplers as ways
-from benchmarks.device import command_line, some
+from benchmarks.device import script, some
 from benchmarks.form import SECONDS, Records, notes, number, page, table
-from benchmarks.record import RESULTS, write_record
 from bmfjax.diagnostics import (
     coverage,
     embedded,
@@ -349,17 +348,17 @@ def _rounded(column: str, value: float) -> str:
     return number(value, 3 if abs(value) < 1 or column.startswith("l1") else 2)
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, only=some(SETS), rows=some(ROWS), repetitions=10,
-        draws=(10_000, "of each repetition"),
-        warmup=(0, "draws of Gibbs before those; the paper has none"),
-        kept=(1000, "draws that are compared"),
-        limit=(math.inf, "seconds of Gibbs, which then ends earlier"),
-        quick=(False, "2 repetitions of 200, small sets"),
-        exact=(False, "data without noise, of which by symmetry two solutions have equal shares"),
-        seed=0, name=("nmf_coverage", "of the record"),
-    )  # fmt: skip
+@script(
+    __doc__, only=some(SETS), rows=some(ROWS), repetitions=10,
+    draws=(10_000, "of each repetition"),
+    warmup=(0, "draws of Gibbs before those; the paper has none"),
+    kept=(1000, "draws that are compared"),
+    limit=(math.inf, "seconds of Gibbs, which then ends earlier"),
+    quick=(False, "2 repetitions of 200, small sets"),
+    exact=(False, "data without noise, of which by symmetry two solutions have equal shares"),
+    seed=0, name=("nmf_coverage", "of the record"),
+)  # fmt: skip
+def main(options):
     if options.quick:
         options.repetitions, options.draws, options.kept = 2, 200, 100
         options.only = [s for s in options.only if s.startswith("small")]
@@ -380,10 +379,6 @@ def main() -> None:
         of_run = ("repetitions", "draws", "warmup")
         settings = {"noise": NOISE} | {n: getattr(options, n) for n in of_run}
         figures = settings | {"compared": options.kept, "sets": tables}
-        path = write_record(options.name, figures, options.output)
-        draw(curves, (options.output or RESULTS) / f"{options.name}.png")
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+        options.record = options.name
+        yield figures
+        draw(curves, options.results / f"{options.name}.png")

@@ -18,9 +18,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import bmfjax
-from benchmarks.device import command_line, some
+from benchmarks.device import script, some
 from benchmarks.form import SECONDS, Records, listed, notes, number, page, percent, table
-from benchmarks.record import write_record
 from bmfjax.diagnostics import ess_bulk, split_rhat
 from bmfjax.posterior import products
 
@@ -55,10 +54,11 @@ def stored(path: Path) -> bmfjax.BinaryMatrix:
     return bmfjax.BinaryMatrix(bits[:rows].astype(bool))
 
 
-def one_case(data, rank: int, options, seed: int) -> dict:
+def one_case(data, rank: int, max_time: float, seed: int) -> dict:
     """Fit, and look at how the chains mixed."""
     began, cpu = time.perf_counter(), time.process_time()
-    fit = bmfjax.fit(data, bmfjax.OrMachine(rank), seed=seed, progress=False, **options)
+    model = bmfjax.OrMachine(rank)
+    fit = bmfjax.fit(data, model, seed=seed, progress=False, max_time=max_time)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     joint = fit.trace["log_joint"][:, fit.figures.num_warmup :]
     dispersion = fit.trace["dispersion"][:, fit.figures.num_warmup :]
@@ -172,26 +172,17 @@ def _chains(name: str, case: dict) -> list:
     ]  # fmt: skip
 
 
-def main() -> None:
-    labels = [f"{name},{rank}" for name, rank in CASES]
-    options = command_line(
-        __doc__, only=some(labels), files=(Path, "folder of the matrices that are not shipped"),
-        sampler=(str, "another sampler, such as smc"), max_time=(600.0, "seconds of sampling"),
-        seed=0,
-    )  # fmt: skip
+@script(
+    __doc__, only=some([f"{name},{rank}" for name, rank in CASES]),
+    files=(Path, "folder of the matrices that are not shipped"),
+    max_time=(600.0, "seconds of sampling"), seed=0,
+)  # fmt: skip
+def main(options):
     for name, rank in CASES:
         if f"{name},{rank}" not in options.only or (name in FILES and options.files is None):
             continue
         data = stored(options.files / FILES[name]) if name in FILES else bmfjax.load(name)
-        how = {"max_time": options.max_time}
-        if options.sampler:
-            how["sampler"] = options.sampler
-        found = _rounded(one_case(data, rank, how, options.seed))
+        found = _rounded(one_case(data, rank, options.max_time, options.seed))
         print(f"{name}, rank {rank}", found, flush=True)
-        parts = ["ormachine_convergence", name, "rank", str(rank), *([options.sampler or []])]
-        record = "_".join(p for p in parts if p)
-        print(write_record(record, found, options.output))
-
-
-if __name__ == "__main__":
-    main()
+        options.record = f"ormachine_convergence_{name}_rank_{rank}"
+        yield found

@@ -16,9 +16,8 @@ from jax import random
 
 import bmfjax
 from benchmarks.agreement.relaxed_starts import KINDS, RANK
-from benchmarks.device import command_line, some
+from benchmarks.device import script, some
 from benchmarks.form import Records, listed, notes, number, page, settings_of, table
-from benchmarks.record import write_record
 from bmfjax.diagnostics import split_rhat
 from bmfjax.families.boolean import default_options
 from bmfjax.infer import ChainRun, boolean_starts
@@ -35,13 +34,15 @@ def one_matrix(kind: str, seed: int, options) -> dict:
     made = bmfjax.generate_tiles(options.size, options.size, RANK, seed=seed, **KINDS[kind])
     began = time.perf_counter()
     starts = boolean_starts(
-        random.key(seed), made.data, RANK, options.chains, num_exchange=options.exchange
+        random.key(seed), made.data, RANK, options.chains, num_exchange=EXCHANGE
     )
     seconds_start = time.perf_counter() - began
     starts.append({"usage": made.usage, "basis": made.basis})
     data = packed_data(made.data)
     density = BooleanDensity(made.data.shape, RANK, flip_rate=FlipRatePrior(num_rates=2))
-    moves = [(name, MOVES[name](density)) for name in options.moves]
+    moves = [
+        (name, MOVES[name](density)) for name in default_options(*made.data.shape, RANK)[0]["moves"]
+    ]
     place = jax.jit(lambda s: start_from(density, data, s))
     position = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(place, starts))
     run = ChainRun(
@@ -148,23 +149,15 @@ def _starts_of_kind(kind: str, matrices: dict) -> list:
     ]  # fmt: skip
 
 
-def main() -> None:
-    default = default_options(512, 512, RANK)[0]["moves"]
-    options = command_line(
-        __doc__, size=512, chains=4, warmup=200, samples=400, seeds=(10, "matrices of each kind"),
-        kinds=some(KINDS), moves=dict(nargs="*", default=list(default), choices=list(MOVES)),
-        exchange=(EXCHANGE, "sweeps before the start"),
-    )  # fmt: skip
-    names = ("size", "chains", "warmup", "samples", "moves", "exchange")
+@script(
+    __doc__, size=512, chains=4, warmup=200, samples=400, seeds=(10, "matrices of each kind"),
+    kinds=some(KINDS),
+)  # fmt: skip
+def main(options):
+    settings = {n: getattr(options, n) for n in ("size", "chains", "warmup", "samples")}
     table = {}
     for seed in range(options.seeds):
         for kind in options.kinds:
             table[f"{kind}, {seed}"] = found = one_matrix(kind, seed, options)
             print(kind, seed, found, flush=True)
-            settings = {n: getattr(options, n) for n in names}
-            path = write_record("ormachine_starts", {**settings, "matrices": table}, options.output)
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+            yield settings | {"matrices": table}

@@ -12,7 +12,6 @@ how long a sweep of one chain takes, with a million counts that are not zero.
     python -m benchmarks.agreement.poisson_signatures --sweep
 """
 
-import json
 import os
 import statistics
 import time
@@ -20,7 +19,7 @@ import time
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks.device import HIDDEN, apart, command_line
+from benchmarks.device import HIDDEN, apart, held, script
 from benchmarks.form import Records, number, page, shown, table
 
 TUMOURS, KINDS, MOST = 64, 96, 20
@@ -149,23 +148,18 @@ def tables(records: Records):
         )
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, ranks=[1, 5, 10, 15, 20], seeds=[0, 1],
-        max_cpu=(120.0, "processor seconds of a fit"),
-        sweep=(False, "measure a sweep of a million counts"), one=(False, HIDDEN),
-    )  # fmt: skip
-    if options.one:
-        print(json.dumps(one(options)))
-        return
-    from benchmarks.pages import RESULTS
-    from benchmarks.record import commit_of, write_record
+@script(
+    __doc__, child=one, ranks=[1, 5, 10, 15, 20], seeds=[0, 1],
+    max_cpu=(120.0, "processor seconds of a fit"),
+    sweep=(False, "measure a sweep of a million counts"), one=(False, HIDDEN),
+)  # fmt: skip
+def main(options):
+    from benchmarks.record import commit_of
 
-    record = (options.output or RESULTS) / "poisson_signatures.json"
-    figures = json.loads(record.read_text())["figures"] if record.exists() else {"runs": {}}
+    figures = held(options) or {"runs": {}}
     if options.sweep:
         figures["sweep"] = of_a_sweep() | {"commit": commit_of()}
-        write_record("poisson_signatures", figures, options.output)
+        yield figures
         return
     runs = figures["runs"]
     for seed in options.seeds:
@@ -176,9 +170,4 @@ def main() -> None:
             found |= {"max_cpu": options.max_cpu, "commit": commit_of()}
             runs.setdefault(str(rank), {})[str(seed)] = found
             print(rank, seed, found, flush=True)
-            # What has been found stays if the rest is cut off.
-            write_record("poisson_signatures", figures, options.output)
-
-
-if __name__ == "__main__":
-    main()
+            yield figures

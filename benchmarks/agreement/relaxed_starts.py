@@ -15,9 +15,8 @@ import numpy as np
 from jax import random
 
 import bmfjax
-from benchmarks.device import command_line, some
+from benchmarks.device import script, some
 from benchmarks.form import Records, figures, number, page, table
-from benchmarks.record import write_record
 from bmfjax.diagnostics import (
     align,
     boolean_errors,
@@ -159,19 +158,15 @@ def _middle_and_worst(errors: list) -> str:
     return f"{number(statistics.median(errors), 0)}, {max(errors)}"
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, size=512, chains=10, warmup=1000, anneal=750, samples=2000,
-        seeds=(3, "matrices of each kind"), kinds=some(KINDS),
-    )  # fmt: skip
+@script(
+    __doc__, size=512, chains=10, warmup=1000, anneal=750, samples=2000,
+    seeds=(3, "matrices of each kind"), kinds=some(KINDS),
+)  # fmt: skip
+def main(options):
     table = {}
     for kind in options.kinds:
         for seed in range(options.seeds):
             table[f"{kind}, {seed}"] = one_matrix(kind, seed, options)
             print(kind, seed, table[f"{kind}, {seed}"], flush=True)
     settings = {n: getattr(options, n) for n in ("size", "chains", "warmup", "anneal", "samples")}
-    print(write_record("relaxed_starts", {**settings, "matrices": table}, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return {**settings, "matrices": table}

@@ -24,9 +24,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import rankdata
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, number, page, table
-from benchmarks.record import RESULTS, write_record
 from bmfjax.diagnostics import split_rhat
 from bmfjax.infer import ChainRun, TruncatedGibbs
 
@@ -182,11 +181,11 @@ def tables(records: Records):
     )
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, size=512, ranks=[20, TRUE_RANK, 40], chains=(3, "from each kind of start"),
-        warmup=1500, samples=2500,
-    )  # fmt: skip
+@script(
+    __doc__, size=512, ranks=[20, TRUE_RANK, 40], chains=(3, "from each kind of start"),
+    warmup=1500, samples=2500,
+)  # fmt: skip
+def main(options):
     made = bmfjax.generate_tiles(options.size, options.size, TRUE_RANK, noise=(0.05, 0.15), seed=0)
     rows, panels = {}, {}
     for rank in options.ranks:
@@ -212,9 +211,5 @@ def main() -> None:
         )
         print({n: v for n, v in rows.items() if n.startswith(f"rank {rank}")}, flush=True)
     settings = {n: getattr(options, n) for n in ("size", "chains", "warmup", "samples")}
-    picture(panels, (options.output or RESULTS) / "ambiguity.png")
-    print(write_record("ambiguity", {**settings, "rows": rows}, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    picture(panels, options.results / "ambiguity.png")
+    return {**settings, "rows": rows}

@@ -26,9 +26,8 @@ from numpyro.infer import MCMC, NUTS, init_to_value
 from scipy.stats import ks_2samp
 
 import bmfjax
-from benchmarks.device import command_line, some
+from benchmarks.device import script, some
 from benchmarks.form import Records, figures, notes, page, table
-from benchmarks.record import write_record
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import ChainRun, TruncatedGibbs
 from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
@@ -307,14 +306,10 @@ def tables(records: Records):
         )
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, sizes=some(SIZES), share=(1.0, "of the usual time of a run"),
-        only=("", "samplers whose name holds this"),
-    )  # fmt: skip
+@script(
+    __doc__, sizes=some(SIZES), share=(1.0, "of the usual time of a run"),
+    only=("", "samplers whose name holds this"),
+)  # fmt: skip
+def main(options):
     tables = {name: rows_of(name, options.share, options.only) for name in options.sizes}
-    print(write_record("bias_table", {"warmup": WARMUP, "tables": tables}, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return {"warmup": WARMUP, "tables": tables}

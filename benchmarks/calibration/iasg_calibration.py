@@ -27,9 +27,8 @@ from numpyro.infer import MCMC, NUTS
 from sklearn import datasets
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import SECONDS, Records, figures, notes, number, page, table
-from benchmarks.record import write_record
 from bmfjax.diagnostics import ess_bulk, split_rhat
 from bmfjax.infer import ChainRun
 
@@ -204,11 +203,11 @@ def _calibrated(row: dict) -> list[str]:
     return [*shown, *(number(row.get(name), 3) for name in names)]
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, samples=(5000, "draws of a chain"), chains=8,
-        only=("", "problems whose name holds this"),
-    )  # fmt: skip
+@script(
+    __doc__, samples=(5000, "draws of a chain"), chains=8,
+    only=("", "problems whose name holds this"),
+)  # fmt: skip
+def main(options):
     size = (options.samples, options.chains)
     rows = {}
     for name, problem in problems():
@@ -230,8 +229,4 @@ def main() -> None:
             rows[name][str(calibration)] = row
             print(f"{name:18} {calibration!s:9}", row, flush=True)
     figures = {"samples": options.samples, "chains": options.chains, "rows": rows}
-    print(write_record("iasg_calibration", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures

@@ -20,9 +20,8 @@ from numpyro.infer import MCMC, NUTS
 from scipy.special import expit
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import SECONDS, Records, figures, notes, number, page, table
-from benchmarks.record import write_record
 from bmfjax import models
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import ess_bulk, split_rhat
@@ -181,12 +180,12 @@ def tables(records: Records):
         )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, matrices=5, warmup=1000, samples=2000, starts=4,
-        draws=(3e7, "entries drawn in a run"),
-        shipped=("house-votes", "matrix for the exact sampler"), rank=(2, "of its fits"),
-    )  # fmt: skip
+@script(
+    __doc__, matrices=5, warmup=1000, samples=2000, starts=4,
+    draws=(3e7, "entries drawn in a run"),
+    shipped=("house-votes", "matrix for the exact sampler"), rank=(2, "of its fits"),
+)  # fmt: skip
+def main(options):
     figures = {n: getattr(options, n) for n in ("warmup", "samples", "starts", "draws")}
     figures["each"] = []
     for seed in range(options.matrices):
@@ -194,8 +193,4 @@ def main() -> None:
         print(seed, figures["each"][-1], flush=True)
     figures["shipped"] = on_a_shipped_matrix(options)
     print(figures["shipped"], flush=True)
-    print(write_record("logistic_vs_nuts", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures

@@ -25,9 +25,8 @@ import arviz
 import numpy as np
 
 import bmfjax
-from benchmarks.device import command_line, reset_peak, resident, some
+from benchmarks.device import reset_peak, resident, script, some
 from benchmarks.form import Records, figures, number, page, table
-from benchmarks.record import write_record
 from bmfjax.diagnostics import leave_one_out
 
 MODELS = ("nmf", "ormachine")
@@ -147,17 +146,13 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, models=some(MODELS), size=(1000, "rows, and columns"), rank=5,
-        observations=(5000, "entries that are scored"),
-    )  # fmt: skip
+@script(
+    __doc__, models=some(MODELS), size=(1000, "rows, and columns"), rank=5,
+    observations=(5000, "entries that are scored"),
+)  # fmt: skip
+def main(options):
     rows = {}
     for model in options.models:
         rows[model] = row(model, options.size, options.rank, options.observations)
         print(model, rows[model], flush=True)
-    print(write_record("loo_subsample", {"rank": options.rank, "rows": rows}, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return {"rank": options.rank, "rows": rows}

@@ -19,7 +19,6 @@ The record is written after every model, and says of which commit its rows are. 
 with the models that it lacks, and `--only` makes the rows of some anew.
 """
 
-import json
 import time
 import warnings
 from collections.abc import Callable
@@ -33,10 +32,9 @@ import numpyro.distributions as dist
 from numpyro.infer import MCMC, NUTS
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import held, script
 from benchmarks.form import Records, figures, number, page, table
-from benchmarks.pages import RESULTS
-from benchmarks.record import commit_of, write_record
+from benchmarks.record import commit_of
 from bmfjax.diagnostics import ess_bulk
 
 KERNELS = {"SGLD": bmfjax.SGLD, "SGHMC": bmfjax.SGHMC, "IASG": bmfjax.IASG}
@@ -307,19 +305,16 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, samples=(6000, "draws of a chain"), warmup=500,
-        only=("", "problems whose name holds this"), resume=(False, "keep the rows of the record"),
-        seconds=(float, "of the CPU, after which none is begun"),
-    )  # fmt: skip
+@script(
+    __doc__, samples=(6000, "draws of a chain"), warmup=500,
+    only=("", "problems whose name holds this"), resume=(False, "keep the rows of the record"),
+    seconds=(float, "of the CPU, after which none is begun"),
+)  # fmt: skip
+def main(options):
     settings = {"warmup": options.warmup, "samples": options.samples}
-    path = (options.output or RESULTS) / "numpyro_kernels.json"
-    rows, commits = {}, {}
-    if (options.resume or options.only) and path.exists():
-        before = json.loads(path.read_text())["figures"]
-        if settings.items() <= before.items():
-            rows, commits = before["rows"], before["commits"]
+    before = held(options) if options.resume or options.only else {}
+    known = before if settings.items() <= before.items() else {}
+    rows, commits = known.get("rows", {}), known.get("commits", {})
     every = dict(problems())
     for name, problem in every.items():
         if options.only not in name or (options.resume and name in rows):
@@ -331,10 +326,4 @@ def main() -> None:
         for kernel, row in rows[name].items():
             print(f"{name:22}{kernel:7}{row}", flush=True)
         rows = {n: rows[n] for n in every if n in rows}
-        write_record(
-            "numpyro_kernels", settings | {"rows": rows, "commits": commits}, options.output
-        )
-
-
-if __name__ == "__main__":
-    main()
+        yield settings | {"rows": rows, "commits": commits}

@@ -15,9 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, notes, number, page, settings_of, table, with_error
-from benchmarks.record import write_record
 from bmfjax.diagnostics import ess_bulk, rank_statistics, rank_uniformity
 from bmfjax.families.boolean import LADDER, WHOLE_FACTORS
 from bmfjax.infer import geometric_ladder, parallel_tempering
@@ -226,11 +225,10 @@ def tables(records: Records):
         )
 
 
-def main() -> None:
-    defaults = {"data_sets": 600, "warmup": 30, "thin": 10, "seed": 0}
-    options = command_line(__doc__, **defaults)
+@script(__doc__, data_sets=600, warmup=30, thin=10, seed=0)
+def main(options):
     figures = {"shape": SHAPE, "rank": RANK, "missing": MISSING, "draws": DRAWS}
-    figures |= {n: getattr(options, n) for n in defaults}
+    figures |= {n: getattr(options, n) for n in ("data_sets", "warmup", "thin", "seed")}
     for name, sampler, rule in (
         ("as_fit_does", as_fit_does, "sample"),
         ("single_flips", single_flips, "sample"),
@@ -239,8 +237,4 @@ def main() -> None:
         density = BooleanDensity(SHAPE, RANK, flip_rate=flip_rates.FlipRatePrior(rule=rule))
         figures[name] = calibration(density, sampler, options)
         print(name, figures[name], flush=True)
-    print(write_record("ormachine_calibration", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures

@@ -12,9 +12,8 @@ import numpy as np
 from jax import lax, random
 
 from benchmarks.calibration.cell_moments import cell_fits
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, mean_and_error, named, number, page, shown
-from benchmarks.record import write_record
 from bmfjax.kernels.numerics.normal_wishart import NormalWishart
 from bmfjax.kernels.ratings.entries import common_layout, entry_blocks
 from bmfjax.kernels.ratings.gibbs import PMFDensity, pmf_gibbs
@@ -90,8 +89,8 @@ def tables(records: Records):
     )
 
 
-def main() -> None:
-    options = command_line(__doc__, rows=120, columns=80, observed=(25.0, "per cent"), repeats=40)
+@script(__doc__, rows=120, columns=80, observed=(25.0, "per cent"), repeats=40)
+def main(options):
     options.rank = RANK
     rng = np.random.default_rng(0)
     made = [simulate(rng, options) for _ in range(options.repeats)]
@@ -113,8 +112,4 @@ def main() -> None:
         "covered_percent": {n: mean_and_error(c, 4) for n, c in covered.items()},
     }  # fmt: skip
     print(figures["covered_percent"])
-    print(write_record("pmf_calibration", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures

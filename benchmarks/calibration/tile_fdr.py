@@ -15,9 +15,8 @@ import time
 import numpy as np
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, page, percent, settings_of, shown, table
-from benchmarks.record import write_record
 from bmfjax.data import BinaryMatrix
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.tiles import presence
@@ -172,10 +171,10 @@ def tables(records: Records):
         )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, model=dict(default="ormachine", choices=list(SAMPLERS)), runs=200, seed=0,
-    )  # fmt: skip
+@script(
+    __doc__, model=dict(default="ormachine", choices=list(SAMPLERS)), runs=200, seed=0,
+)  # fmt: skip
+def main(options):
     bmfjax.use_compilation_cache()  # every fit has the same programs
     began, runs = time.monotonic(), []
     for n in range(options.runs):
@@ -196,8 +195,5 @@ def main() -> None:
         print(name, figures[name])
     print(*figures["calibration"], sep="\n")
     name = "tile_fdr" if options.model == "ormachine" else f"tile_fdr_{options.model}"
-    print(write_record(name, figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    options.record = name
+    return figures

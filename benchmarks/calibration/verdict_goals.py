@@ -17,7 +17,7 @@ import json
 import os
 from pathlib import Path
 
-from benchmarks.device import COMMIT, HIDDEN, apart, command_line, some
+from benchmarks.device import COMMIT, HIDDEN, apart, script, some
 from benchmarks.form import Records, figures, number, page, table
 
 RANKS = {"house-votes": 4, "zoo": 6, "bob-ross": 6}
@@ -131,17 +131,14 @@ def _held(fits: list[dict], kind: str) -> list[int]:
     return [sum(map(all, held)), len(own), *(sum(part) for part in zip(*held, strict=True))]
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, work=dict(type=Path, required=True, help="folder of the fits"), sets=some(RANKS),
-        seeds=list(SEEDS), ranks=some(LIMITS), model="features",
-        budget=(float, "processor seconds after which no fit begins"), one=(False, HIDDEN),
-        commit=COMMIT,
-    )  # fmt: skip
-    if options.one:
-        print(json.dumps(one(options)))
-        return
-    from benchmarks.record import commit_of, write_record
+@script(
+    __doc__, child=one, work=dict(type=Path, required=True, help="folder of the fits"),
+    sets=some(RANKS), seeds=list(SEEDS), ranks=some(LIMITS), model="features",
+    budget=(float, "processor seconds after which no fit begins"), one=(False, HIDDEN),
+    commit=COMMIT,
+)  # fmt: skip
+def main(options):
+    from benchmarks.record import commit_of
 
     options.work.mkdir(parents=True, exist_ok=True)
     fits = []
@@ -158,8 +155,4 @@ def main() -> None:
         print(name, kind, seed, fits[-1]["cpu_seconds"], fits[-1]["sentence"], flush=True)
     asked = len(options.ranks) * len(options.seeds) * len(options.sets)
     figures = {"model": options.model, "limits": LIMITS, "asked": asked, "fits": fits}
-    write_record("verdict_goals", figures, options.output, commit=options.commit)
-
-
-if __name__ == "__main__":
-    main()
+    return figures

@@ -47,10 +47,10 @@ from scipy.special import expit, logit
 from scipy.stats import binomtest
 
 import bmfjax
-from benchmarks.device import COMMIT, command_line, some
+from benchmarks.device import COMMIT, script, some
 from benchmarks.form import Records, figures, notes, number, page, shown, table
 from benchmarks.prediction import panel_data
-from benchmarks.record import commit_of, write_record
+from benchmarks.record import commit_of
 from bmfjax.diagnostics.align import MOST, agreements
 from bmfjax.families import base
 from bmfjax.posterior.model_check import calibration
@@ -461,17 +461,17 @@ def _share(row: dict, said: tuple[str, ...]) -> str:
     return f"{100 * wrong / whole:.0f} % ({low:.0f} to {high:.0f})"
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, data=(Path, "folder of the matrices of panel.py"),
-        work=dict(type=Path, required=True, help="folder of the cases"),
-        sets=dict(nargs="*", choices=SETS, default=list(SETS)), models=some(MODELS),
-        planted=(16, "planted matrices"), most_draws=(750, "of a chain of a fit"),
-        budget=(float, "CPU seconds after which no case begins"),
-        judge=(False, "the stored fits, and fit nothing"),
-        cases=dict(nargs="+", help="these alone, such as zoo:4:features"), seed=0,
-        commit=COMMIT,
-    )  # fmt: skip
+@script(
+    __doc__, data=(Path, "folder of the matrices of panel.py"),
+    work=dict(type=Path, required=True, help="folder of the cases"),
+    sets=dict(nargs="*", choices=SETS, default=list(SETS)), models=some(MODELS),
+    planted=(16, "planted matrices"), most_draws=(750, "of a chain of a fit"),
+    budget=(float, "CPU seconds after which no case begins"),
+    judge=(False, "the stored fits, and fit nothing"),
+    cases=dict(nargs="+", help="these alone, such as zoo:4:features"), seed=0,
+    commit=COMMIT,
+)  # fmt: skip
+def main(options):
     base.LOOKS = tuple(number for number in base.LOOKS if number <= options.most_draws)
     options.work.mkdir(parents=True, exist_ok=True)
     sets = options.sets if options.data is not None else []
@@ -494,10 +494,5 @@ def main() -> None:
         for fit in found["fits"]:
             print(name, found["cpu_seconds"], Verdict.of_stored(fit["judged"]).sentence, flush=True)
     figures = {"most_draws": options.most_draws, **record(options.work, names)}
-    write_record("verdict_trial", figures, options.output, commit=options.commit)
-    for row in figures["table"]:
-        print(row)
-
-
-if __name__ == "__main__":
-    main()
+    print(*figures["table"], sep="\n")
+    return figures

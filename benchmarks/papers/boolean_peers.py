@@ -33,7 +33,7 @@ import numpy as np
 from jax import lax, random
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import (
     SECONDS,
     Records,
@@ -49,7 +49,6 @@ from benchmarks.form import (
 from benchmarks.papers.boolean_runs import Schedule, program, sampler
 from benchmarks.papers.message_passing import message_passing
 from benchmarks.prediction.movielens import read_ratings, scores, split
-from benchmarks.record import write_record
 from bmfjax.data import BinaryMatrix
 from bmfjax.kernels.boolean.words import packed_data
 from bmfjax.kernels.variants.deep import (
@@ -373,15 +372,15 @@ def _of_ratings(found: dict):
         yield table([figure.replace("_", " "), *(f"{s} % observed" for s in shares)], rows)
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, parts=dict(nargs="+", choices=list(PARTS), help="default: all that can run"),
-        shares=[0.02, 0.05], flips=[0.4], repeats=(10, "random products of each kind"),
-        movielens=(Path, "folder with u.data or ratings.dat"),
-        percent=dict(type=float, nargs="+", default=[1, 5, 10, 20, 50, 95]), splits=4, warmup=150,
-        samples=350, program=(Path, "the authors' program: the folder above lom"),
-        python=("python3", "interpreter for it, with numba"),
-    )  # fmt: skip
+@script(
+    __doc__, parts=dict(nargs="+", choices=list(PARTS), help="default: all that can run"),
+    shares=[0.02, 0.05], flips=[0.4], repeats=(10, "random products of each kind"),
+    movielens=(Path, "folder with u.data or ratings.dat"),
+    percent=dict(type=float, nargs="+", default=[1, 5, 10, 20, 50, 95]), splits=4, warmup=150,
+    samples=350, program=(Path, "the authors' program: the folder above lom"),
+    python=("python3", "interpreter for it, with numba"),
+)  # fmt: skip
+def main(options):
     needs = {"movielens": options.movielens, "sweeps": options.program}
     for part in options.parts or [p for p in PARTS if needs.get(p, True)]:
         if not needs.get(part, True):
@@ -390,8 +389,5 @@ def main() -> None:
         figures = {"cores": len(os.sched_getaffinity(0)), part: PARTS[part](options)}
         # The records of 100K and of 1M stand side by side.
         suffix = "_1m" if figures[part].get("data", "").endswith("1M") else ""
-        print(write_record(f"boolean_peers_{part}{suffix}", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+        options.record = f"boolean_peers_{part}{suffix}"
+        return figures

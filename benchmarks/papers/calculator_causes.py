@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
-from benchmarks.device import command_line, some
+from benchmarks.device import script, some
 from benchmarks.form import (
     Records,
     figures,
@@ -38,7 +38,6 @@ from benchmarks.form import (
     with_error,
 )
 from benchmarks.papers import calculator_digits as digits
-from benchmarks.record import write_record
 from bmfjax.data import BinaryMatrix
 from bmfjax.kernels.boolean.density import BitPrior
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior, both_rates
@@ -257,22 +256,19 @@ def tables(records: Records):
         )
 
 
-def main() -> None:
-    options = command_line(
-        __doc__,
-        seeds=(10, "masks"),
-        chains=2,
-        sweeps=200,
-        cases=some(CASES),
-        name=("calculator_digits_causes", "of the record"),
-    )
+@script(
+    __doc__,
+    seeds=(10, "masks"),
+    chains=2,
+    sweeps=200,
+    cases=some(CASES),
+    name=("calculator_digits_causes", "of the record"),
+)
+def main(options):
     warnings.filterwarnings("ignore", message="layer 2 has")  # ten factors for ten digits
     found = {n: getattr(options, n) for n in ("seeds", "chains", "sweeps")} | {"cases": {}}
     for name in options.cases:
         found["cases"][name] = measure(CASES[name], options)
         print(name, found["cases"][name], flush=True)
-    print(write_record(options.name, found, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    options.record = options.name
+    return found

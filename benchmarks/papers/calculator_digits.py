@@ -32,7 +32,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from jax import lax, random
 
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import (
     Records,
     figures,
@@ -43,7 +43,6 @@ from benchmarks.form import (
     table,
     with_error,
 )
-from benchmarks.record import RESULTS, write_record
 from bmfjax.data import BinaryMatrix
 from bmfjax.kernels.boolean.density import BitPrior
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
@@ -397,20 +396,15 @@ def tables(records: Records):
         yield table(["rank, or ranks of layers", "wrong of 540 entries"], list(wrong.items()))
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, seeds=20, chains=4, sweeps=400, only=dict(choices=("hierarchy", "depth")),
-    )  # fmt: skip
+@script(__doc__, seeds=20, chains=4, sweeps=400, only=dict(choices=("hierarchy", "depth")))
+def main(options):
     warnings.filterwarnings("ignore", message="layer 2 has")  # ten factors for ten digits
-    folder = RESULTS if options.output is None else options.output
     settings = {n: getattr(options, n) for n in ("seeds", "chains", "sweeps")}
     if options.only != "depth":
-        figures = hierarchy(options, folder / "calculator_digits.png")
-        print(write_record("calculator_digits_hierarchy", settings | figures, options.output))
+        figures = hierarchy(options, options.results / "calculator_digits.png")
+        options.record = "calculator_digits_hierarchy"
+        yield settings | figures
+    options.record = "calculator_digits"
     if options.only != "hierarchy":
         figures = {n: depth(*size, MODELS, FLIPS, options) for n, size in SIZES.items()}
-        print(write_record("calculator_digits", settings | figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+        yield settings | figures

@@ -23,10 +23,9 @@ import optax
 
 import bmfjax
 from benchmarks.calibration.bias_table import Posterior, compare, moments
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, named, page, shown
 from benchmarks.papers import thesis_samplers as thesis
-from benchmarks.record import write_record
 from bmfjax.data import thesis_matrix
 
 EXACT = "exact"
@@ -167,20 +166,14 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(__doc__, seconds=(4.0, "of sampling, for every run"))
+@script(__doc__, seconds=(4.0, "of sampling, for every run"))
+def main(options):
     kept = {"rank": thesis.RANK, "seconds": options.seconds, "preconditioners": {}, "tiles": []}
     for name, row in preconditioners(0.5 * options.seconds):
         print(name, row, flush=True)
         kept["preconditioners"][name] = row
-        # What has been found stays if the rest is cut off.
-        write_record("iasg_bounds", kept, options.output)
+        yield kept
     for row in tiles(options.seconds):
         print(row, flush=True)
         kept["tiles"].append(row)
-        path = write_record("iasg_bounds", kept, options.output)
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+        yield kept

@@ -20,9 +20,8 @@ import numpy as np
 from jax import lax, random
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, page, settings_of, shown
-from benchmarks.record import write_record
 
 TARGET = np.array([[1.0, 1.0, 2.0], [4.0, 5.0, 5.0]])
 #: What the notebook prints for it.
@@ -122,8 +121,8 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(__doc__, seeds=2000)
+@script(__doc__, seeds=2000)
+def main(options):
     printed = float(np.sqrt(((PRINTED - TARGET) ** 2).mean()))
     programs = {"notebook": as_printed, "bmfjax": with_priors}
     found = {
@@ -137,8 +136,5 @@ def main() -> None:
     }
     for name, ways in found["programs"].items():
         print(name, ways)
-    print(write_record("notebook_matrix", found, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    options.record = "notebook_matrix"
+    return found

@@ -36,10 +36,9 @@ from sklearn.decomposition import NMF
 
 import bmfjax
 from benchmarks.agreement.relaxed_starts import KINDS
-from benchmarks.device import command_line, some
+from benchmarks.device import script, some
 from benchmarks.form import Records, notes, number, page, settings_of, table
 from benchmarks.papers.elbmf import elbmf
-from benchmarks.record import write_record
 from bmfjax.diagnostics import boolean_errors, threshold_pairs
 from bmfjax.optimize import best_reconstruction, panpal, polish, primp, trusted
 
@@ -344,15 +343,15 @@ def _polished(cells: dict, columns: tuple[str, ...]) -> str:
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, data=(Path, "folder of the matrices that are not shipped"), size=512, rank=30,
-        seeds=(3, "thesis matrices of each kind"), starts=(1, "random starts of each optimiser"),
-        seconds=(60.0, "of a polish"), seed=(0, "of the polish of published matrices"),
-        posteriors=dict(nargs="*", default=list(NAMES), choices=list(NAMES)),
-        fit_seconds=(120.0, "of a posterior"),
-        kinds=dict(nargs="*", default=list(KINDS), choices=list(KINDS)), parts=some(PARTS),
-    )  # fmt: skip
+@script(
+    __doc__, data=(Path, "folder of the matrices that are not shipped"), size=512, rank=30,
+    seeds=(3, "thesis matrices of each kind"), starts=(1, "random starts of each optimiser"),
+    seconds=(60.0, "of a polish"), seed=(0, "of the polish of published matrices"),
+    posteriors=dict(nargs="*", default=list(NAMES), choices=list(NAMES)),
+    fit_seconds=(120.0, "of a posterior"),
+    kinds=dict(nargs="*", default=list(KINDS), choices=list(KINDS)), parts=some(PARTS),
+)  # fmt: skip
+def main(options):
     figures = {
         n: getattr(options, n) for n in ("size", "rank", "starts", "seconds", "seed", "fit_seconds")
     }
@@ -367,8 +366,5 @@ def main() -> None:
     if "undercover" in options.parts:
         figures["undercover"] = undercover(options)
     chosen = "" if set(options.parts) == set(PARTS) else "_" + "_".join(options.parts)
-    print(write_record(f"optimisers{chosen}", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    options.record = f"optimisers{chosen}"
+    return figures

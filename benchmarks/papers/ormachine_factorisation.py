@@ -16,10 +16,9 @@ import numpy as np
 from jax import random
 
 import bmfjax
-from benchmarks.device import command_line, some
+from benchmarks.device import script, some
 from benchmarks.form import Records, figures, number, page, percent, table, with_error
 from benchmarks.papers.boolean_runs import Schedule, program
-from benchmarks.record import write_record
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data
 
 #: size, rank, density of ones in the product
@@ -144,23 +143,14 @@ def tables(records: Records):
         yield table(["flips", *runs, "published curve"], rows)
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, problems=some(PROBLEMS), runs=some(SCHEDULES), flips=list(FLIPS), repeats=10,
-    )  # fmt: skip
+@script(
+    __doc__, problems=some(PROBLEMS), runs=some(SCHEDULES), flips=list(FLIPS), repeats=10,
+)  # fmt: skip
+def main(options):
     figures = {
         problem: {name: errors_at(problem, name, options.flips, options.repeats)
                   for name in options.runs}
         for problem in options.problems
     }  # fmt: skip
     schedules = {name: SCHEDULES[name]._asdict() for name in options.runs}
-    path = write_record(
-        "ormachine_factorisation",
-        {"repeats": options.repeats, "schedules": schedules, "problems": figures},
-        options.output,
-    )
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+    yield {"repeats": options.repeats, "schedules": schedules, "problems": figures}

@@ -19,10 +19,9 @@ from jax import random
 from matplotlib.figure import Figure
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, listed, named, number, page, percent, shown
 from benchmarks.papers.boolean_runs import Schedule, program
-from benchmarks.record import RESULTS, write_record
 from bmfjax.kernels.boolean.words import packed_data
 
 SCHEDULES = {
@@ -178,8 +177,8 @@ def tables(records: Records):
     yield "![Factors used against factors given](ormachine_figures_empty.png)"
 
 
-def main() -> None:
-    options = command_line(__doc__, repeats=(10, "matrices of each kind"))
+@script(__doc__, repeats=(10, "matrices of each kind"))
+def main(options):
     means = {n: posterior_means(s, options.repeats) for n, s in SCHEDULES.items()}
     empty = {
         name: {prior: empty_factors(schedule, density, options.repeats)
@@ -192,12 +191,7 @@ def main() -> None:
         "posterior_means": means,
         "empty_factors": empty,
     }
-    path = write_record("ormachine_figures", figures, options.output)
-    folder = options.output or RESULTS
+    yield figures
+    folder = options.results
     draw_means(means, folder / "ormachine_figures_means.png")
     draw_empty(empty, folder / "ormachine_figures_empty.png")
-    print(path)
-
-
-if __name__ == "__main__":
-    main()

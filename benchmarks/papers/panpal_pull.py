@@ -14,9 +14,8 @@ import numpy as np
 from jax import random
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, number, page, table
-from benchmarks.record import write_record
 from bmfjax.optimize import tiling
 from bmfjax.optimize.palm import (
     Factors,
@@ -137,8 +136,8 @@ def tables(records: Records):
     )
 
 
-def main() -> None:
-    options = command_line(__doc__, seed=0)
+@script(__doc__, seed=0)
+def main(options):
     made = bmfjax.generate_tiles(
         SIZE, SIZE, RANK, noise=(0.01, 0.05), index_size=6, pattern_size=2, seed=options.seed
     )
@@ -169,8 +168,4 @@ def main() -> None:
         found = {way: found_by(way, start, made) for way in WAYS}
         figures["from_uniform_numbers"][str(rank)] = found
         print(rank, found, flush=True)
-    print(write_record("panpal_pull", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures

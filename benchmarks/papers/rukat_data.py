@@ -25,10 +25,9 @@ from jax import random
 
 import bmfjax
 from benchmarks.agreement.long_matrix import HIDDEN, column_probability, log_score
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, page, settings_of, shown
 from benchmarks.papers.boolean_runs import Schedule, empty_basis, program
-from benchmarks.record import write_record
 from bmfjax.kernels.boolean.words import packed_data
 
 SETS = {
@@ -129,12 +128,12 @@ def tables(records: Records):
         )
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, data=dict(type=Path, required=True, help="folder of the matrices"), rows=500,
-        columns=200, max_time=(60.0, "seconds of a fit"), seed=0,
-        published=(False, "single chains as published instead"), chains=(10, "of these"),
-    )  # fmt: skip
+@script(
+    __doc__, data=dict(type=Path, required=True, help="folder of the matrices"), rows=500,
+    columns=200, max_time=(60.0, "seconds of a fit"), seed=0,
+    published=(False, "single chains as published instead"), chains=(10, "of these"),
+)  # fmt: skip
+def main(options):
     title = "rukat_published" if options.published else "rukat_data"
     given = ("rows", "columns", "chains" if options.published else "max_time", "seed")
     chosen = {n: getattr(options, n) for n in given}
@@ -151,15 +150,11 @@ def main() -> None:
         if options.published:
             kept["sets"][name]["as published"] = as_published(values, hidden, options.chains)
             print(name, kept["sets"][name], flush=True)
-            path = write_record(title, kept, options.output)
+            options.record = title
+            yield kept
             continue
         for model in MODELS:
             kept["sets"][name][model] = fitted(values, hidden, model, options)
             print(name, model, kept["sets"][name][model], flush=True)
-            # What has been found stays if the rest is cut off.
-            path = write_record(title, kept, options.output)
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+            options.record = title
+            yield kept

@@ -41,7 +41,7 @@ import jax
 import numpy as np
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import SECONDS, Records, figures, notes, number, page, shown, table, with_error
 from benchmarks.record import write_record
 from bmfjax.data import thesis_matrix
@@ -503,21 +503,21 @@ _FIGURES = {
 }
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, work=dict(type=Path, required=True, help="folder for the runs"),
-        draws=dict(type=int, nargs="*", help="only runs of these lengths"),
-        data=dict(nargs="*", choices=DATA, help="only these matrices"),
-        prior=dict(nargs="*", choices=list(PRIORS), help="only these priors"),
-        start=dict(nargs="*", choices=STARTS, help="only these starts"),
-        rank=dict(type=int, nargs="*", help="only these ranks"),
-        batch=dict(type=int, nargs="*", help="only these batches"),
-        seeds=dict(type=int, nargs="*", default=[0], help="of the matrices"),
-        shorter=(1, "divide all lengths, for a trial"),
-        limit=(math.inf, "seconds of a run, which then stops"),
-        list=(False, "list the runs, and end"),
-        part=("", "name of a part: ends the records' names"),
-    )  # fmt: skip
+@script(
+    __doc__, work=dict(type=Path, required=True, help="folder for the runs"),
+    draws=dict(type=int, nargs="*", help="only runs of these lengths"),
+    data=dict(nargs="*", choices=DATA, help="only these matrices"),
+    prior=dict(nargs="*", choices=list(PRIORS), help="only these priors"),
+    start=dict(nargs="*", choices=STARTS, help="only these starts"),
+    rank=dict(type=int, nargs="*", help="only these ranks"),
+    batch=dict(type=int, nargs="*", help="only these batches"),
+    seeds=dict(type=int, nargs="*", default=[0], help="of the matrices"),
+    shorter=(1, "divide all lengths, for a trial"),
+    limit=(math.inf, "seconds of a run, which then stops"),
+    list=(False, "list the runs, and end"),
+    part=("", "name of a part: ends the records' names"),
+)  # fmt: skip
+def main(options):
     options.work.mkdir(parents=True, exist_ok=True)
     fields = ("draws", "data", "prior", "start", "rank", "batch")
     chosen = [
@@ -543,7 +543,3 @@ def main() -> None:
             print(*run, f"{float(kept['seconds']):.0f} s", flush=True)
     if not options.list:
         write_records(options.work, options.shorter, options.output, options.part)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,6 @@ folder holds all of its runs; of the others it says which runs are missing. The 
 of seed 0.
 """
 
-import argparse
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks.device import script
 from benchmarks.papers.thesis import (
     BATCHES,
     DATA,
@@ -29,7 +29,6 @@ from benchmarks.papers.thesis import (
     figures_of,
     read,
 )
-from benchmarks.record import RESULTS
 
 COLOURS = {"usage": "#2b5fa8", "basis": "#c4661f"}
 PRIORS = ("flat", "Normal", "PanPAL")
@@ -285,24 +284,14 @@ figures](results/thesis_runs.md), [record](results/thesis_runs.json). `python
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--work", type=Path, required=True, help="folder of the runs")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the pictures")
-    options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
+@script(__doc__, work=dict(type=Path, required=True, help="folder of the runs"))
+def main(options):
     for number, draw in all_figures(Runs(options.work)):
         try:
             figure = draw()
         except Missing as missing:
             print(f"figure {number}: the run {missing} is missing; make it with thesis.py")
             continue
-        path = options.output / f"thesis_figure_{number.replace('.', '_')}.png"
+        path = options.results / f"thesis_figure_{number.replace('.', '_')}.png"
         figure.savefig(path, dpi=100)
         print(path)
-
-
-if __name__ == "__main__":
-    main()

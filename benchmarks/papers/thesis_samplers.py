@@ -22,10 +22,9 @@ import jax
 import numpy as np
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, notes, number, page, shown
 from benchmarks.papers.thesis import lowest_error
-from benchmarks.record import write_record
 from bmfjax.data import thesis_matrix
 from bmfjax.diagnostics import oracle_threshold
 from bmfjax.infer import ChainRun, TruncatedGibbs, moments
@@ -188,15 +187,11 @@ def tables(records: Records):
         )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(__doc__, seconds=(60.0, "of sampling, for every run"))
+@script(__doc__, seconds=(60.0, "of sampling, for every run"))
+def main(options):
     rows = []
     for row in study(options.seconds):
         print(row, flush=True)
         rows.append(row)
     figures = {"rank": RANK, "seconds": options.seconds, "rows": rows}
-    print(write_record("thesis_samplers", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures

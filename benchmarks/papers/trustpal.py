@@ -18,10 +18,9 @@ from jax import random
 
 import bmfjax
 from benchmarks.agreement.relaxed_starts import KINDS
-from benchmarks.device import command_line, some
+from benchmarks.device import script, some
 from benchmarks.form import Records, figures, page, table
 from benchmarks.papers.panpal_pull import MAX_STEPS, TOLERANCE, WAYS, pulled
-from benchmarks.record import write_record
 from bmfjax.optimize import tiling, trusted
 from bmfjax.optimize.palm import Factors, arrays_of, matrix_of, minimise, palm
 
@@ -110,8 +109,8 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(__doc__, seed=0, matrices=some(MATRICES), ways=some(WAYS_HERE))
+@script(__doc__, seed=0, matrices=some(MATRICES), ways=some(WAYS_HERE))
+def main(options):
     found_of = {"size": SIZE, "rank": RANK, "seed": options.seed, "matrices": {}}
     for name in options.matrices:
         made = bmfjax.generate_tiles(SIZE, SIZE, RANK, seed=options.seed, **KINDS[name])
@@ -128,10 +127,4 @@ def main() -> None:
             )
             found["inside"] = row_of(tiles, made, rank, began)
             print(name, way, found, flush=True)
-            # What has been found stays if the rest is cut off.
-            path = write_record("trustpal", found_of, options.output)
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+            yield found_of

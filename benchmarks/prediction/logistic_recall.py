@@ -34,9 +34,8 @@ from jax import random
 from matplotlib.figure import Figure
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import SECONDS, Records, notes, number, page, table, with_error
-from benchmarks.record import write_record
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import prediction_scores, recall_at
 from bmfjax.variational import (
@@ -420,21 +419,21 @@ def _hidden(found: dict):
         )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, {"data": dict(choices=list(LARGE))},
-        file=(Path, "transactions (.npz), but for synthetic data"),
-        large=(False, "the paper's large matrix"), repeats=25,
-        draws=(float, "entries drawn in a run; default as the paper"), batch_updates=60,
-        starts=(4, "of batch inference"), only_fit=(False, "`bmfjax.fit`, and popularity"),
-    )  # fmt: skip
+@script(
+    __doc__, {"data": dict(choices=list(LARGE))},
+    file=(Path, "transactions (.npz), but for synthetic data"),
+    large=(False, "the paper's large matrix"), repeats=25,
+    draws=(float, "entries drawn in a run; default as the paper"), batch_updates=60,
+    starts=(4, "of batch inference"), only_fit=(False, "`bmfjax.fit`, and popularity"),
+)  # fmt: skip
+def main(options):
     made_up = options.data == "synthetic"
     if made_up != (options.file is None):
         options.error(f"{options.data} {'takes no' if made_up else 'needs'} --file")
     rows, draws = LARGE[options.data] if options.large else (SMALL, 1e7)
     options.draws = options.draws or draws
-    name = f"logistic_recall_{options.data}" + ("_large" if options.large else "")
-    name += "_fit" if options.only_fit else ""
+    options.record += f"_{options.data}" + ("_large" if options.large else "")
+    options.record += "_fit" if options.only_fit else ""
     figures = {n: getattr(options, n) for n in ("repeats", "draws", "batch_updates", "starts")}
     figures |= {"rows": rows, "parts": PARTS, "table": {}, "gain": {}, "hidden": [], "each": []}
     for seed in range(options.repeats):
@@ -447,11 +446,6 @@ def main() -> None:
         if made_up and not options.large and not options.only_fit and seed < FEW:
             figures["hidden"].append(hidden_entries(seed, options.draws))
         print(seed, {m: v["recall"] for m, v in figures["table"].items()}, flush=True)
-        path = write_record(name, figures, options.output)
+        yield figures
         if not options.only_fit:
-            picture(figures["each"], options.draws, path.with_suffix(".png"))
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+            picture(figures["each"], options.draws, options.results / f"{options.record}.png")

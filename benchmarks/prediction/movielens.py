@@ -21,9 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, mean_and_error, page, table, with_error
-from benchmarks.record import write_record
 from bmfjax.data import InputError
 from bmfjax.infer.reducers import moments
 from bmfjax.kernels.variants.effects import entry_logits, ormachine_effects
@@ -264,13 +263,13 @@ def _score(case: dict | None, figure: str, digits: int) -> str:
     return with_error(case[figure]["mean"], case[figure]["standard_error"], digits)
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, {"folder": (Path, "folder with u.data or ratings.dat")}, ranks=[5],
-        percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=10,
-        chains=(1, "of each model on each split"), warmup=150,
-        samples=350, thin=2,
-    )  # fmt: skip
+@script(
+    __doc__, {"folder": (Path, "folder with u.data or ratings.dat")}, ranks=[5],
+    percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=10,
+    chains=(1, "of each model on each split"), warmup=150,
+    samples=350, thin=2,
+)  # fmt: skip
+def main(options):
     title, user, item, x = read_ratings(options.folder)
     tables = {}
     for percent in options.percent:
@@ -286,9 +285,5 @@ def main() -> None:
             "published_percent_right": {"observed_percent": PERCENT, **PUBLISHED[title]},
         }
         name = "movielens" if title == "100K" else f"movielens_{title.lower()}"
-        path = write_record(name, figures, options.output)
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+        options.record = name
+        yield figures

@@ -7,7 +7,6 @@ defaults of `bmfjax.fit`, but for its rank and the processor seconds that it may
     python -m benchmarks.prediction.movielens_fits ml-1m --percent 1 20 95
 """
 
-import json
 import os
 import time
 from pathlib import Path
@@ -16,10 +15,9 @@ import numpy as np
 import scipy.sparse
 
 import bmfjax
-from benchmarks.device import command_line, some
+from benchmarks.device import held, script, some
 from benchmarks.form import mean_and_error
 from benchmarks.prediction.movielens import PERCENT, PUBLISHED, read_ratings, scores, split
-from benchmarks.record import RESULTS, write_record
 
 #: The models, and the name of each in the tables.
 MODELS = {
@@ -57,22 +55,23 @@ def summed(found: list[dict]) -> dict:
     return table | {"verdicts": [one["verdict"] for one in found]}
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, {"folder": (Path, "folder of the ratings, as of movielens.py")},
-        models=some(MODELS), percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=1,
-        max_cpu=(600.0, "processor seconds of a fit"),
-        resume=(False, "leave what the record holds"),
-    )  # fmt: skip
+@script(
+    __doc__, {"folder": (Path, "folder of the ratings, as of movielens.py")},
+    models=some(MODELS), percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=1,
+    max_cpu=(600.0, "processor seconds of a fit"),
+    resume=(False, "leave what the record holds"),
+)  # fmt: skip
+def main(options):
     # The clock of a fit is a monotonic one: other work on the machine takes nothing of it then.
     time.monotonic = time.process_time
     title, user, item, x = read_ratings(options.folder)
-    name = f"movielens_fits_{title.lower()}"
-    path, shares = (options.output or RESULTS) / f"{name}.json", {}
-    if options.resume and path.is_file():
-        stored = json.loads(path.read_text())["figures"]
+    options.record += f"_{title.lower()}"
+    shares = {}
+    if options.resume and (stored := held(options)):
         if (stored["splits"], stored["max_cpu_seconds"]) != (options.splits, options.max_cpu):
-            options.error(f"{path} is of other --splits or another --max-cpu: write elsewhere")
+            options.error(
+                f"{options.record} is of other --splits or another --max-cpu: write elsewhere"
+            )
         shares = stored["observed_percent"]
     for percent in options.percent:
         share = shares.setdefault(f"{percent:g}", {})
@@ -89,9 +88,4 @@ def main() -> None:
                 "observed_percent": {p: shares[p] for p in sorted(shares, key=float)},
                 "published_percent_right": {"observed_percent": PERCENT, **PUBLISHED[title]},
             }
-            write_record(name, figures, options.output)
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+            yield figures

@@ -26,7 +26,7 @@ import numpy as np
 from jax import random
 
 import bmfjax
-from benchmarks.device import command_line, some
+from benchmarks.device import script, some
 from benchmarks.form import (
     Records,
     mean_and_error,
@@ -40,7 +40,6 @@ from benchmarks.form import (
     with_error,
 )
 from benchmarks.papers.boolean_runs import Schedule, empty_basis, program, random_bits
-from benchmarks.record import write_record
 from bmfjax.data import BinaryMatrix
 from bmfjax.kernels.boolean.bits import states_of
 from bmfjax.kernels.boolean.density import BooleanDensity
@@ -297,13 +296,13 @@ def _ways(share: str, case: dict):
         )
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, size=SIZE,
-        shares=dict(nargs="+", type=float, help="default: all; 0.05 to compare"), repeats=10,
-        burn=500, keep=200, starts=4, start_sweeps=100, hold=10, dispersion=1.5,
-        compare=(False, "with other ways to run it"), ways=some(WAYS),
-    )  # fmt: skip
+@script(
+    __doc__, size=SIZE,
+    shares=dict(nargs="+", type=float, help="default: all; 0.05 to compare"), repeats=10,
+    burn=500, keep=200, starts=4, start_sweeps=100, hold=10, dispersion=1.5,
+    compare=(False, "with other ways to run it"), ways=some(WAYS),
+)  # fmt: skip
+def main(options):
     options.shares = options.shares or ([0.05] if options.compare else list(SHARES))
     schedule = Schedule(**{n: getattr(options, n) for n in Schedule._fields})
     rows = {}
@@ -321,8 +320,5 @@ def main() -> None:
         "shares": rows,
     }
     name = "ormachine_completion_ways" if options.compare else "ormachine_completion"
-    print(write_record(name, figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    options.record = name
+    return figures

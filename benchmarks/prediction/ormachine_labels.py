@@ -26,7 +26,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import (
     Records,
     figures,
@@ -39,7 +39,6 @@ from benchmarks.form import (
     table,
     with_error,
 )
-from benchmarks.record import write_record
 
 FOLDS = 5
 SCALARS = ("rhat_product", "rhat_log_joint", "rhat_dispersion", "ess_product", "errors")
@@ -171,11 +170,11 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, files=dict(nargs="*", type=Path, default=[], help="npz with labels `y`"),
-        rank=10, chains=2, warmup=300, samples=300,
-    )  # fmt: skip
+@script(
+    __doc__, files=dict(nargs="*", type=Path, default=[], help="npz with labels `y`"),
+    rank=10, chains=2, warmup=300, samples=300,
+)  # fmt: skip
+def main(options):
     figures = {n: getattr(options, n) for n in ("rank", "chains", "warmup", "samples")}
     figures |= {"folds": FOLDS, "data": {}}
     sources = {"digits": digits} | {p.stem: lambda p=p: from_file(p) for p in options.files}
@@ -184,8 +183,4 @@ def main() -> None:
         found = one_data_set(*source(), options)
         figures["data"][name] = found | {"seconds": round(time.perf_counter() - began, 1)}
         print(name, figures["data"][name], flush=True)
-    print(write_record("ormachine_labels", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, page, shown, with_error
 
 
@@ -73,12 +73,11 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, {"files": dict(nargs="+", type=Path, help="tables of counts, CSV")}, rank=5,
-        max_cpu=(60.0, "processor seconds of a fit"),
-    )  # fmt: skip
-    from benchmarks.record import write_record
+@script(
+    __doc__, {"files": dict(nargs="+", type=Path, help="tables of counts, CSV")}, rank=5,
+    max_cpu=(60.0, "processor seconds of a fit"),
+)  # fmt: skip
+def main(options):
 
     runs = {}
     for path in options.files:
@@ -87,8 +86,4 @@ def main() -> None:
             one(counts, options.rank, scale, options.max_cpu) for scale in (None, 1.0)
         ]
         print(path.stem, runs[path.stem], flush=True)
-        write_record("overdispersion", {"rank": options.rank, "runs": runs}, options.output)
-
-
-if __name__ == "__main__":
-    main()
+        yield {"rank": options.rank, "runs": runs}

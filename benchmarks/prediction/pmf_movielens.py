@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.calibration.cell_moments import cell_moments, noisy_interval
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import (
     SECONDS,
     Records,
@@ -39,7 +39,6 @@ from benchmarks.form import (
     table,
 )
 from benchmarks.prediction.pmf_runs import predict
-from benchmarks.record import write_record
 from bmfjax.data import InputError
 from bmfjax.data.attributes import rated_attributes, read_attributes, standardised
 from bmfjax.kernels.ratings.attributes import decomposed
@@ -274,11 +273,11 @@ def _models(records: Records, **more: str):
         yield found, f"## {found['data']}\n\n{shown(named(found['models'], 'model'), columns)}"
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, folder=dict(type=Path, required=True), ranks=[10, 20], chains=1, warmup=60,
-        samples=240, attributes=(False, "with attributes in the prior means, first rank"),
-    )  # fmt: skip
+@script(
+    __doc__, folder=dict(type=Path, required=True), ranks=[10, 20], chains=1, warmup=60,
+    samples=240, attributes=(False, "with attributes in the prior means, first rank"),
+)  # fmt: skip
+def main(options):
     title, published, folds = read_folds(options.folder)
     shape = shape_of(folds)
     layout = common_layout([train.T[:2] for train, _ in folds], shape)
@@ -309,9 +308,5 @@ def main() -> None:
             "models": rows,
             "published_rmse": PUBLISHED if title.endswith("100K") else {},
         }  # fmt: skip
-        path = write_record(kind, figures, options.output)
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+        options.record = kind
+        yield figures

@@ -12,11 +12,10 @@ from pathlib import Path
 import jax
 
 from benchmarks.calibration.cell_moments import cell_moments
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import mean_and_error
 from benchmarks.prediction.movielens import PERCENT, PUBLISHED, read_ratings, scores, split
 from benchmarks.prediction.pmf_runs import predict
-from benchmarks.record import write_record
 from bmfjax.kernels.ratings.entries import common_layout, entry_blocks
 from bmfjax.kernels.ratings.gibbs import PMFDensity
 
@@ -56,12 +55,12 @@ def one_share(user, item, x, percent, options):
     return found, speed
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, folder=dict(type=Path, required=True, help="with u.data or ratings.dat"),
-        ranks=[0, 10], warmup=60, samples=200,
-        percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=10,
-    )  # fmt: skip
+@script(
+    __doc__, folder=dict(type=Path, required=True, help="with u.data or ratings.dat"),
+    ranks=[0, 10], warmup=60, samples=200,
+    percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=10,
+)  # fmt: skip
+def main(options):
     title, user, item, x = read_ratings(options.folder)
     tables, speeds = {}, {}
     for percent in options.percent:
@@ -75,9 +74,5 @@ def main() -> None:
             "published_percent_right": {"observed_percent": PERCENT, **PUBLISHED[title]},
         }
         name = "probit_movielens" if title == "100K" else f"probit_movielens_{title.lower()}"
-        path = write_record(name, figures, options.output)
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+        options.record = name
+        yield figures

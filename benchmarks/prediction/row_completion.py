@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 import bmfjax
-from benchmarks.device import command_line, some
+from benchmarks.device import script, some
 from benchmarks.form import (
     SECONDS,
     Records,
@@ -42,7 +42,6 @@ from benchmarks.form import (
     table,
     with_error,
 )
-from benchmarks.record import write_record
 from bmfjax.data import BinaryMatrix, InputError
 
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -212,23 +211,6 @@ def of_set(name: str, options) -> dict:
     return found | {"processor_seconds": round(time.process_time() - began, 1)}
 
 
-def written(sets: dict, options) -> Path:
-    """Write the record of the sets so far."""
-    names = (
-        "draws", "valid_rows", "test_rows", "single_rows", "queries", "shared_rows",
-        "shared_draws",
-    )  # fmt: skip
-    figures = {
-        "shares": SHARES,
-        **{name: getattr(options, name) for name in names},
-        "source": SOURCE,
-        "cells": len(SHARES) * len(sets),
-        "at_or_above": sum(case["at_or_above"] for case in sets.values()),
-        "sets": sets,
-    }
-    return write_record("row_completion", figures, options.output)
-
-
 NOTES = notes(("55e7bda", SECONDS))
 
 ANSWER = """
@@ -322,18 +304,25 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, folder=dict(type=Path, required=True, help="of the density benchmarks"),
-        sets=some(CANDIDATES), draws=(8, "of the fit, for every row"), valid_rows=300,
-        test_rows=(5000, "at most"), single_rows=(500, "whose columns are scored"),
-        queries=(10, "that all rows share"), shared_rows=200, shared_draws=2,
-    )  # fmt: skip
+@script(
+    __doc__, folder=dict(type=Path, required=True, help="of the density benchmarks"),
+    sets=some(CANDIDATES), draws=(8, "of the fit, for every row"), valid_rows=300,
+    test_rows=(5000, "at most"), single_rows=(500, "whose columns are scored"),
+    queries=(10, "that all rows share"), shared_rows=200, shared_draws=2,
+)  # fmt: skip
+def main(options):
+    names = [
+        "draws",
+        "valid_rows",
+        "test_rows",
+        "single_rows",
+        "queries",
+        "shared_rows",
+        "shared_draws",
+    ]
+    figures = {"shares": SHARES, "source": SOURCE} | {n: getattr(options, n) for n in names}
     sets = {}
     for name in options.sets:
         sets[name] = of_set(name, options)
-        print(written(sets, options), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        counts = len(SHARES) * len(sets), sum(case["at_or_above"] for case in sets.values())
+        yield figures | {"cells": counts[0], "at_or_above": counts[1], "sets": sets}

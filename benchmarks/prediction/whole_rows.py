@@ -27,11 +27,10 @@ from pathlib import Path
 import numpy as np
 
 import bmfjax
-from benchmarks.device import COMMIT, command_line, some
+from benchmarks.device import COMMIT, held, script, some
 from benchmarks.form import Records, figures, number, page, parts_of, shown
-from benchmarks.pages import RESULTS
 from benchmarks.prediction.row_completion import SET_NAMES, mean_and_error, read_split
-from benchmarks.record import commit_of, figures_of, write_joined, write_record
+from benchmarks.record import commit_of, figures_of, write_joined
 from bmfjax.data import BinaryMatrix
 
 #: Seeds, sweeps of the warm-up, draws of each chain, and how many of all draws score a row.
@@ -137,18 +136,22 @@ def tables(records: Records):
     yield from parts_of(records["whole_rows"])
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, folder=(Path, "of the density benchmarks"), sets=some(RUNS), ranks=[RANK],
-        seeds=dict(nargs="+", type=int, help="instead of those of each set"), chains=CHAINS,
-        warmup=(int, "sweeps, instead of those of each set"),
-        samples=(int, "draws of each chain, likewise"),
-        max_time=(float, "seconds of a fit; default: any number"),
-        draws=(int, "of all chains, for every row, likewise"),
-        part=("whole_rows", "name of the file"),
-        join=dict(nargs="+", type=Path, help="parts to make the record of"),
-        commit=COMMIT,
-    )  # fmt: skip
+def figures_with(runs: list[dict], together: list[dict]) -> dict:
+    """Return the figures of a record, which has not the scores of all rows, as parts have."""
+    runs = [{key: v for key, v in run.items() if key != "scores"} for run in runs]
+    return {"published": PUBLISHED, "logistic": EARLIER, "runs": runs, "mixtures": together}
+
+
+@script(
+    __doc__, folder=(Path, "of the density benchmarks"), sets=some(RUNS), ranks=[RANK],
+    seeds=dict(nargs="+", type=int, help="instead of those of each set"), chains=CHAINS,
+    warmup=(int, "sweeps, instead of those of each set"),
+    samples=(int, "draws of each chain, likewise"),
+    max_time=(float, "seconds of a fit; default: any number"),
+    draws=(int, "of all chains, for every row, likewise"), part=("whole_rows", "name of the file"),
+    join=dict(nargs="+", type=Path, help="parts to make the record of"), commit=COMMIT,
+)  # fmt: skip
+def main(options):
     if options.join:
         runs = [run for figures in figures_of(options.join) for run in figures["runs"]]
         runs.sort(key=lambda run: (list(RUNS).index(run["set"]), run["rank"], run["seed"]))
@@ -157,8 +160,8 @@ def main() -> None:
         return
     if options.folder is None:
         options.error("give the folder of the density benchmarks, --folder")
-    path = (options.output or RESULTS) / f"{options.part}.json"
-    runs = figures_of([path])[0]["runs"] if path.exists() else []
+    options.record = options.part
+    runs = held(options).get("runs", [])
     for name in options.sets:
         seeds = options.seeds or RUNS[name]["seeds"]
         for rank, seed in itertools.product(options.ranks, seeds):
@@ -166,18 +169,5 @@ def main() -> None:
                 continue
             runs.append(of_fit(name, rank, seed, options))
             print({key: v for key, v in runs[-1].items() if key != "scores"}, flush=True)
-            # What has been found stays if the rest is cut off.
             is_part = options.part != "whole_rows"
-            figures = figures_with(runs, []) | ({"runs": runs} if is_part else {})
-            path = write_record(options.part, figures, options.output, commit=options.commit)
-            print(path, flush=True)
-
-
-def figures_with(runs: list[dict], together: list[dict]) -> dict:
-    """Return the figures of a record, which has not the scores of all rows, as parts have."""
-    runs = [{key: v for key, v in run.items() if key != "scores"} for run in runs]
-    return {"published": PUBLISHED, "logistic": EARLIER, "runs": runs, "mixtures": together}
-
-
-if __name__ == "__main__":
-    main()
+            yield figures_with(runs, []) | ({"runs": runs} if is_part else {})

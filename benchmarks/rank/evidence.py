@@ -16,9 +16,8 @@ from pathlib import Path
 import numpy as np
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, listed, notes, number, page, table, with_error
-from benchmarks.record import write_record
 from bmfjax.posterior.evidence import rank_probabilities
 
 
@@ -97,11 +96,11 @@ def tables(records: Records):
         )  # fmt: skip
 
 
-def main():
-    options = command_line(
-        __doc__, data="zoo", ranks=list(range(2, 9)), runs=4, particles=512, length=16, target=0.3,
-        seed=0,
-    )  # fmt: skip
+@script(
+    __doc__, data="zoo", ranks=list(range(2, 9)), runs=4, particles=512, length=16, target=0.3,
+    seed=0,
+)  # fmt: skip
+def main(options):
     ranks = {rank: one_rank(rank, options) for rank in options.ranks}
     value, error = (
         np.array([r[name] for r in ranks.values()]) for name in ("log_evidence", "standard_error")
@@ -121,8 +120,5 @@ def main():
         "ranks": {str(rank): figures for rank, figures in ranks.items()},
     }
     name = "evidence" if options.data == "zoo" else f"evidence_{Path(options.data).stem}"
-    print(write_record(name, figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    options.record = name
+    return figures

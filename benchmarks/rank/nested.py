@@ -18,10 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, listed, named, notes, page, settings_of, shown
 from benchmarks.prediction.panel_baselines import log_score
-from benchmarks.record import write_record
 from bmfjax.diagnostics import ess_bulk, split_rhat
 
 GROUPS = (150, 100, 80, 60, 40, 30, 25, 15)
@@ -189,20 +188,15 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, seeds=(3, "matrices"), chains=4, warmup=(int, "default: that of the fit"),
-        samples=(int, "default: that of the fit"),
-        max_time=(float, "seconds of sampling; default: as above"),
-    )  # fmt: skip
+@script(
+    __doc__, seeds=(3, "matrices"), chains=4, warmup=(int, "default: that of the fit"),
+    samples=(int, "default: that of the fit"),
+    max_time=(float, "seconds of sampling; default: as above"),
+)  # fmt: skip
+def main(options):
     table = {}
     for seed in range(options.seeds):
         table[f"seed {seed}"] = figures = one_matrix(seed, options)
         print(seed, figures, flush=True)
         settings = {n: getattr(options, n) for n in ("chains", "warmup", "samples", "max_time")}
-        path = write_record("nested", {**settings, "matrices": table}, options.output)
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+        yield {**settings, "matrices": table}

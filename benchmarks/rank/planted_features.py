@@ -38,10 +38,9 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import expit, log_expit, logsumexp, softmax
 
 import bmfjax
-from benchmarks.device import COMMIT, command_line, some
+from benchmarks.device import COMMIT, held, script, some
 from benchmarks.form import Records, number, page, parts_of, percent, table
-from benchmarks.pages import RESULTS
-from benchmarks.record import commit_of, figures_of, write_joined, write_record
+from benchmarks.record import commit_of, figures_of, write_joined
 from bmfjax.diagnostics.most_probable import log_posterior
 
 SHAPE, PLANTED, RANK = (200, 60), 3, 5
@@ -378,22 +377,22 @@ def figures_with(runs: dict) -> dict:
     return {"fit": FIT, "fit_of_tiles": of_tiles, "runs": runs}
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, kinds=some(KINDS),
-        models=dict(nargs="+", choices=list(TILES), help="of tiles; default: all"),
-        runs=(20, "matrices of a kind"), first=(0, "seed of the first"),
-        most_seconds=(float, "processor seconds after which to end"),
-        part=("planted_features", "name of the file"),
-        join=dict(nargs="+", type=Path, help="parts to make the record of"),
-        commit=COMMIT,
-    )  # fmt: skip
-    path = (options.output or RESULTS) / f"{options.part}.json"
+@script(
+    __doc__, kinds=some(KINDS),
+    models=dict(nargs="+", choices=list(TILES), help="of tiles; default: all"),
+    runs=(20, "matrices of a kind"), first=(0, "seed of the first"),
+    most_seconds=(float, "processor seconds after which to end"),
+    part=("planted_features", "name of the file"),
+    join=dict(nargs="+", type=Path, help="parts to make the record of"),
+    commit=COMMIT,
+)  # fmt: skip
+def main(options):
+    options.record = options.part
     if options.join:
         figures = figures_with(joined(figures_of(options.join)))
         print(write_joined("planted_features", options.join, figures, options.output))
         return
-    runs = figures_of([path])[0]["runs"] if path.exists() else {}
+    runs = held(options).get("runs", {})
     seeds = range(options.first, options.first + options.runs)
     for seed, kind in itertools.product(seeds, options.kinds):
         if options.most_seconds is not None and time.process_time() > options.most_seconds:
@@ -407,11 +406,4 @@ def main() -> None:
         found["cpu_seconds"] = round(time.process_time() - began, 1)
         runs[kind].append(found)
         print(kind, found, flush=True)
-        # What has been found stays if the rest is cut off.
-        figures = figures_with(runs)
-        path = write_record(options.part, figures, options.output, commit=options.commit)
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+        yield figures_with(runs)

@@ -38,7 +38,7 @@ from scipy import special
 
 import bmfjax
 from benchmarks.agreement.ormachine_convergence import stored
-from benchmarks.device import command_line, some
+from benchmarks.device import script, some
 from benchmarks.form import (
     SECONDS,
     Records,
@@ -51,7 +51,6 @@ from benchmarks.form import (
     table,
     with_error,
 )
-from benchmarks.record import write_record
 from bmfjax.cli import main as main_of_cli
 
 RANKS, FLIPS, REPEATS, SHAPE = range(2, 11), (0.0, 0.1, 0.2), 3, (200, 500)
@@ -427,13 +426,13 @@ def _evidence_ranks(matrix: str, study: dict):
     )
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, only=some(STUDIES), files=(Path, "folder of the matrices that are not shipped"),
-        ranks=(list(RANKS), "of the grid"), repeats=(REPEATS, "matrices of each kind"), max_rank=20,
-        chains=2, max_time=(60.0, "seconds of sampling"), matrices=(200, "drawn from the prior"),
-        draws=(500, "of each of these"), seed=0,
-    )  # fmt: skip
+@script(
+    __doc__, only=some(STUDIES), files=(Path, "folder of the matrices that are not shipped"),
+    ranks=(list(RANKS), "of the grid"), repeats=(REPEATS, "matrices of each kind"), max_rank=20,
+    chains=2, max_time=(60.0, "seconds of sampling"), matrices=(200, "drawn from the prior"),
+    draws=(500, "of each of these"), seed=0,
+)  # fmt: skip
+def main(options):
     bmfjax.use_compilation_cache()  # hundreds of fits of one shape
     for name in options.only:
         if name == "real" and options.files is None:
@@ -441,8 +440,5 @@ def main() -> None:
         found = STUDIES[name](options)
         print(name, {n: v for n, v in found.items() if n != "cases"}, flush=True)
         found = {"seed": options.seed, **found}
-        print(write_record(f"rank_recovery_{name}", found, options.output))
-
-
-if __name__ == "__main__":
-    main()
+        options.record = f"rank_recovery_{name}"
+        return found

@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, number, page, table
-from benchmarks.record import write_record
 from bmfjax import store
 from bmfjax.data.io.npz import read_stored
 from bmfjax.families import sampling
@@ -164,11 +163,11 @@ def tables(records: Records):
     )
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, edge=(2000, "bytes of which every bit is flipped"),
-        share=(0.1, "of the bits in the middle"), seed=(0, "of which bits these are"),
-    )  # fmt: skip
+@script(
+    __doc__, edge=(2000, "bytes of which every bit is flipped"),
+    share=(0.1, "of the bits in the middle"), seed=(0, "of which bits these are"),
+)  # fmt: skip
+def main(options):
     rng, files = np.random.default_rng(options.seed), {}
     with tempfile.TemporaryDirectory() as place:
         fit, checkpoint, identity = stored(Path(place))
@@ -186,12 +185,4 @@ def main() -> None:
             files[name] = {"bytes": size, "bits": counts.total(), "found": dict(counts)}
             print(name, files[name], flush=True)
     wrong = sum(n for f in files.values() for what, n in f["found"].items() if what not in RIGHT)
-    print(
-        write_record(
-            "flipped_bits", {"edge": options.edge, "wrong": wrong, "files": files}, options.output
-        )
-    )
-
-
-if __name__ == "__main__":
-    main()
+    return {"edge": options.edge, "wrong": wrong, "files": files}

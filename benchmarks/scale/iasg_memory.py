@@ -9,21 +9,20 @@ memory is read when it ends.
 """
 
 import functools
-import json
 import resource
 import time
 
 import jax
 
-from benchmarks.device import HIDDEN, apart, command_line
+from benchmarks.device import HIDDEN, apart, script
 from benchmarks.form import Records, figures, number, page, table
-from benchmarks.record import write_record
 
 RANK = 30
 
 
-def run_once(samples: int) -> dict:
+def run_once(options) -> dict:
     """Sample in this process; peak memory in MB and seconds."""
+    samples = options.one
     import bmfjax
     from bmfjax.data import thesis_matrix
     from bmfjax.infer import ChainRun, histogram, moments
@@ -74,20 +73,10 @@ def tables(records: Records):
     )
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, samples=dict(type=int, nargs="*", default=[6_000, 60_000, 600_000]),
-        one=(int, HIDDEN),
-    )  # fmt: skip
-    if options.one is not None:
-        print(json.dumps(run_once(options.one)))
-        return
+@script(__doc__, child=run_once, samples=[6_000, 60_000, 600_000], one=(int, HIDDEN))
+def main(options):
     rows = []
     for samples in options.samples:
         rows.append(apart("--one", samples))
         print(rows[-1], flush=True)
-    print(write_record("iasg_memory", {"rank": RANK, "batch": 512, "rows": rows}, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return {"rank": RANK, "batch": 512, "rows": rows}

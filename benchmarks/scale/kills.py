@@ -19,9 +19,8 @@ from pathlib import Path
 import numpy as np
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, number, page, shown
-from benchmarks.record import write_record
 from bmfjax.families.sampling import CHECKPOINT_SECONDS
 from bmfjax.infer.checkpoint import Checkpoint
 
@@ -112,10 +111,8 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, kills=20, samples=200_000, seed=(0, "of the seconds before a kill")
-    )
+@script(__doc__, kills=20, samples=200_000, seed=(0, "of the seconds before a kill"))
+def main(options):
     rng, kills, runs = np.random.default_rng(options.seed), [], 0
     with tempfile.TemporaryDirectory() as place:
         folders = [Path(place) / "unbroken"]
@@ -151,8 +148,4 @@ def main() -> None:
                   for k in kills],
     }  # fmt: skip
     print({n: v for n, v in figures.items() if n != "cases"})
-    print(write_record("kills", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures

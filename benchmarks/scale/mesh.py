@@ -24,7 +24,7 @@ import time
 
 import numpy as np
 
-from benchmarks.device import HIDDEN, command_line
+from benchmarks.device import HIDDEN, script
 from benchmarks.form import Records, notes, number, page, table
 
 DENSITY, NOISE, OBSERVED = 0.2, 0.05, 0.01
@@ -39,9 +39,9 @@ def matrix(rows: int, columns: int, rank: int) -> np.ndarray:
     return product ^ (rng.random(product.shape, np.float32) < NOISE)
 
 
-def serve(options) -> None:
+def serve(options) -> dict:
     """Run one way: so many sweeps for every line that is read, and a line of what they took."""
-    pinned, meshed = "pinned" in options.way, options.way == "mesh"
+    pinned, meshed = "pinned" in options.one, options.one == "mesh"
     if pinned:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     import jax
@@ -71,7 +71,7 @@ def serve(options) -> None:
         print(
             json.dumps({"seconds": seconds, "busy": busy, "draws": drawn.hexdigest()}), flush=True
         )
-    print(json.dumps(count(data, options, run.state)))
+    return count(data, options, run.state)
 
 
 def boolean(options, mesh):
@@ -269,23 +269,16 @@ def _one_mesh(found: dict):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, model=dict(choices=tuple(MODELS), default="ormachine"), rows=100_000, columns=1000,
-        rank=10, devices=(2, "along the rows"), sweeps=(5, "of a round"), rounds=9,
-        way=dict(choices=WAYS, help=HIDDEN),
-    )  # fmt: skip
-    if options.way:
-        serve(options)
-        return
-    from benchmarks.record import (
-        write_record,  # which loads JAX: the processes that measure have it first
-    )
-
+@script(
+    __doc__, child=serve, model=dict(choices=tuple(MODELS), default="ormachine"), rows=100_000,
+    columns=1000, rank=10, devices=(2, "along the rows"), sweeps=(5, "of a round"), rounds=9,
+    one=dict(choices=WAYS, help=HIDDEN),
+)  # fmt: skip
+def main(options):
     ways = [w for w in WAYS if "pinned" not in w or hasattr(os, "sched_setaffinity")]
     command = [sys.executable, *sys.argv]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = {w: subprocess.Popen([*command, "--way", w], **pipes) for w in ways}
+    processes = {w: subprocess.Popen([*command, "--one", w], **pipes) for w in ways}
 
     def answer(way):
         line = processes[way].stdout.readline()
@@ -327,9 +320,5 @@ def main() -> None:
         "load": [round(n, 2) for n in os.getloadavg()],
     }
     print(figures)
-    name = "mesh" if options.model == "ormachine" else f"mesh_{options.model}"
-    print(write_record(name, figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    options.record += "" if options.model == "ormachine" else f"_{options.model}"
+    return figures

@@ -10,16 +10,14 @@ of entries that the factors found get wrong, against the product without noise.
     python -m benchmarks.scale.scale --only 100,000x2,000
 """
 
-import json
 import resource
 import sys
 import time
 
 import numpy as np
 
-from benchmarks.device import HIDDEN, apart, command_line, some
+from benchmarks.device import HIDDEN, apart, script, some
 from benchmarks.form import SECONDS, Records, figures, named, notes, page, percent, shown
-from benchmarks.record import write_record
 
 #: Rows, columns, and the steps of warm-up and sampling.
 SIZES = {
@@ -30,11 +28,12 @@ SIZES = {
 RANK, FLIP, CHAINS = 10, 0.1, 2
 
 
-def one_size(name: str, seed: int) -> dict:
+def one_size(options) -> dict:
     """Make a matrix and sample it."""
     from bmfjax.data import generate_product
     from bmfjax.families import ask
 
+    name, seed = options.one, options.seed
     rows, columns, warmup, samples = SIZES[name]
     began, seconds = time.perf_counter(), {}
 
@@ -122,19 +121,11 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(__doc__, only=some(SIZES), seed=0, one=(str, HIDDEN))
-    if options.one:
-        print(json.dumps(one_size(options.one, options.seed)))
-        return
+@script(__doc__, child=one_size, only=some(SIZES), seed=0, one=(str, HIDDEN))
+def main(options):
     settings = {"rank": RANK, "flip": FLIP, "chains": CHAINS, "seed": options.seed}
     figures = settings | {"sizes": {}}
     for name in options.only:
         figures["sizes"][name] = apart("--one", name, "--seed", options.seed)
-        path = write_record("scale", figures, options.output)
+        yield figures
         print(name, figures["sizes"][name], flush=True)
-    print(path)
-
-
-if __name__ == "__main__":
-    main()

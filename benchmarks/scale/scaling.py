@@ -12,7 +12,6 @@ reading words that do not fit into the caches, and counting bits of words that d
 """
 
 import ctypes
-import json
 import math
 import os
 import resource
@@ -24,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.device import HIDDEN, apart, command_line, keep_to, some
+from benchmarks.device import HIDDEN, apart, keep_to, script, some
 from benchmarks.form import Records, figures, number, page, percent, table
 
 #: Rows, columns, rank.
@@ -93,8 +92,9 @@ def limits(library: ctypes.CDLL) -> dict:
     }
 
 
-def one_size(size, library: Path | None) -> dict:
+def one_size(options) -> dict:
     """Sample one matrix in this process, and run the C update on it."""
+    size, library = SIZES[NAMES.index(options.one)], options.library
     keep_to(1)
     import jax
 
@@ -249,40 +249,28 @@ def tables(records: Records):
     )
 
 
-def main() -> None:
-    names = list(map(name_of, SIZES))
-    options = command_line(__doc__, only=some(names), one=(str, HIDDEN), library=(Path, HIDDEN))
-    if options.one:
-        size = SIZES[names.index(options.one)]
-        print(json.dumps(one_size(size, options.library)))
-        return
-    from benchmarks.record import (
-        write_record,  # which loads JAX: the processes that measure have it first
-    )
+NAMES = list(map(name_of, SIZES))
 
+
+@script(__doc__, child=one_size, only=some(NAMES), one=(str, HIDDEN), library=(Path, HIDDEN))
+def main(options):
+    figures = {"flip": FLIP, "rounds": ROUNDS, "sizes": {}}
     with tempfile.TemporaryDirectory() as folder:
         library = compiled(Path(folder))
         if library is None:
             print("no C compiler was found: the sampler runs alone, without limits and shares")
-        figures = {"flip": FLIP, "rounds": ROUNDS, "sizes": {}}
-        if library is not None:
+        else:
             figures["limits"] = limits(ctypes.CDLL(str(library)))
             print(figures["limits"], flush=True)
         for name in options.only:
             found = apart("--one", name, *(["--library", library] if library else []))
             if library is not None:
-                size = SIZES[names.index(name)]
                 found["times_as_slow_as_c"] = (
                     found["fastest_ms_a_sweep"] / found["fastest_c_ms_a_sweep"]
                 )
-                found |= shares(size, found, figures["limits"])
+                found |= shares(SIZES[NAMES.index(name)], found, figures["limits"])
             figures["sizes"][name] = found
             figures["exponents"] = exponents(figures["sizes"])
             figures["load"] = [round(n, 2) for n in os.getloadavg()]
-            path = write_record("scaling", figures, options.output)
             print(name, found, flush=True)
-        print(figures["exponents"], path)
-
-
-if __name__ == "__main__":
-    main()
+            yield figures

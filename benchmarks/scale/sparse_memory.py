@@ -12,16 +12,14 @@ densities are compared. The largest matrix is run sparse only.
 """
 
 import itertools
-import json
 import resource
 import time
 
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks.device import HIDDEN, apart, command_line, some
+from benchmarks.device import HIDDEN, apart, script, some
 from benchmarks.form import Records, figures, notes, page, shown
-from benchmarks.record import write_record
 
 #: Rows, columns, the share of stored entries, steps of warm-up and of sampling, and the ways.
 SIZES = {
@@ -57,11 +55,12 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def one_run(model: str, name: str, way: str, seed: int) -> dict:
+def one_run(options) -> dict:
     """Sample a matrix in one of the two ways."""
     from bmfjax.families import ask
     from bmfjax.infer.mcmc import truncated
 
+    (model, name, way), seed = options.one, options.seed
     *given, warmup, samples, _ = SIZES[name]
     idle = peak()
     values = matrix(model, *given, seed)
@@ -142,19 +141,12 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(__doc__, only=some(SIZES), seed=0, one=dict(nargs=3, help=HIDDEN))
-    if options.one:
-        print(json.dumps(one_run(*options.one, options.seed)))
-        return
+@script(__doc__, child=one_run, only=some(SIZES), seed=0, one=dict(nargs=3, help=HIDDEN))
+def main(options):
     figures = {"rank": RANK, "chains": CHAINS, "seed": options.seed, "runs": []}
     for name, model in itertools.product(options.only, MODELS):
         for way in SIZES[name][-1]:
             found = apart("--one", model, name, way, "--seed", options.seed)
             figures["runs"].append({"size": name, "model": model, "way": way} | found)
             print(name, model, way, found, flush=True)
-    print(write_record("sparse_memory", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures

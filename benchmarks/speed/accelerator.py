@@ -30,7 +30,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # so that it runs as a file
 
-from benchmarks.device import COMMIT, command_line, some
+from benchmarks.device import COMMIT, script, some
 from benchmarks.form import Records, named, notes, number, page, shown, table
 from benchmarks.record import write_record
 from benchmarks.speed.accelerator_phases import (
@@ -248,51 +248,6 @@ def _plain(value) -> str:
     return value if isinstance(value, str) else number(value)
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, only=some(PHASES), limit=(480.0, "seconds in all"),
-        commit=COMMIT,
-    )  # fmt: skip
-    end = time.monotonic() + options.limit
-    # The record says on which device all is measured.
-    chosen = {"device", *options.only}
-    figures = {"limit_seconds": options.limit, "phases": {}}
-    own, rest = _cores() if BESIDE in chosen else ({}, {})
-    lock = threading.Lock()
-
-    def one(name, seconds, given, folder):
-        if seconds < LEAST:
-            found, ended = {}, {"stopped": "not begun: no time was left"}
-        else:
-            found, ended = run_phase(name, min(PHASES[name].seconds, seconds), folder, given)
-        with lock:
-            figures[name], figures["phases"][name] = found, ended
-            figures["phases"] = {n: figures["phases"][n] for n in PHASES if n in figures["phases"]}
-            _tell(name, figures, options)
-
-    def of_stage(name, later, folder):
-        given = {} if beside is not None and beside.done() else rest
-        one(name, seconds_for(name, later, end - time.monotonic()), given | turns, folder)
-
-    # What compiles has about a core.
-    few = max(1, num_cores() - (OWN_CORES if own else 0))
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        ThreadPoolExecutor(few) as threads,
-        ThreadPoolExecutor(1) as other,
-    ):
-        beside, folder = None, Path(folder)
-        turns = {TURNS: str(folder / "turns")}
-        stages = [[name for name in stage if name in chosen] for stage in STAGES]
-        for number, stage in enumerate(stages):
-            later = stages[number + 1 :] if number else []  # the first names the record
-            for phase in [threads.submit(of_stage, n, later, folder) for n in stage]:
-                phase.result()
-            if number == 0 and BESIDE in chosen:
-                left = end - time.monotonic()
-                beside = other.submit(one, BESIDE, left, own, folder)
-
-
 def seconds_for(name: str, later, left: float) -> float:
     """Return the seconds of a phase, of those left, so that those of the stages after it begin.
 
@@ -337,5 +292,43 @@ def _tell(name: str, figures: dict, options) -> None:
         print(f"no page was written: {type(error).__name__}: {error}", flush=True)
 
 
-if __name__ == "__main__":
-    main()
+@script(__doc__, only=some(PHASES), limit=(480.0, "seconds in all"), commit=COMMIT)
+def main(options):
+    end = time.monotonic() + options.limit
+    # The record says on which device all is measured.
+    chosen = {"device", *options.only}
+    figures = {"limit_seconds": options.limit, "phases": {}}
+    own, rest = _cores() if BESIDE in chosen else ({}, {})
+    lock = threading.Lock()
+
+    def one(name, seconds, given, folder):
+        if seconds < LEAST:
+            found, ended = {}, {"stopped": "not begun: no time was left"}
+        else:
+            found, ended = run_phase(name, min(PHASES[name].seconds, seconds), folder, given)
+        with lock:
+            figures[name], figures["phases"][name] = found, ended
+            figures["phases"] = {n: figures["phases"][n] for n in PHASES if n in figures["phases"]}
+            _tell(name, figures, options)
+
+    def of_stage(name, later, folder):
+        given = {} if beside is not None and beside.done() else rest
+        one(name, seconds_for(name, later, end - time.monotonic()), given | turns, folder)
+
+    # What compiles has about a core.
+    few = max(1, num_cores() - (OWN_CORES if own else 0))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ThreadPoolExecutor(few) as threads,
+        ThreadPoolExecutor(1) as other,
+    ):
+        beside, folder = None, Path(folder)
+        turns = {TURNS: str(folder / "turns")}
+        stages = [[name for name in stage if name in chosen] for stage in STAGES]
+        for number, stage in enumerate(stages):
+            later = stages[number + 1 :] if number else []  # the first names the record
+            for phase in [threads.submit(of_stage, n, later, folder) for n in stage]:
+                phase.result()
+            if number == 0 and BESIDE in chosen:
+                left = end - time.monotonic()
+                beside = other.submit(one, BESIDE, left, own, folder)

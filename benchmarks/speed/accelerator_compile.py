@@ -9,10 +9,8 @@ Needs what JAX needs for either device (`pip install "jax[tpu]"`, `"jax[cuda12]"
 compiler is not installed is named and left out.
 """
 
-import argparse
 import os
 import time
-from pathlib import Path
 
 # Traced on the CPU; the compilers of the targets look for no device.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -28,8 +26,8 @@ from jax.experimental import topologies
 from jax.sharding import NamedSharding, PartitionSpec
 
 import bmfjax
+from benchmarks.device import script, some
 from benchmarks.form import Records, notes, number, page, table
-from benchmarks.record import write_record
 from bmfjax.families import ask
 from bmfjax.kernels.boolean.density import BooleanDensity
 from bmfjax.kernels.boolean.gibbs import ormachine
@@ -206,12 +204,8 @@ def _compiled_row(step: str, target: str, one: dict) -> list:
     ]  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--targets", nargs="+", default=list(TARGETS), choices=list(TARGETS))
-    parser.add_argument("--steps", nargs="+", default=list(STEPS), choices=list(STEPS))
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+@script(__doc__, targets=some(TARGETS), steps=some(STEPS))
+def main(options):
     figures = {"targets": {}, "steps": {}}
     there = {}
     for target in options.targets:
@@ -232,8 +226,4 @@ def main() -> None:
             case["compiled"][target] = found
             print(name, target, found, flush=True)
         figures["steps"][name] = case
-    print(write_record("accelerator_compile", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures

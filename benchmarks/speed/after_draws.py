@@ -7,16 +7,14 @@ runs in a process of its own. Its memory is the peak of the resident memory whil
 that before it, so that what it was given does not count.
 """
 
-import json
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.device import HIDDEN, apart, command_line, reset_peak, resident
+from benchmarks.device import HIDDEN, apart, reset_peak, resident, script
 from benchmarks.form import Records, figures, named, notes, number, page, shown
-from benchmarks.record import write_record
 
 ALL = ("align", "most probable", "verdict", "summary", "probability", "save")
 #: Rows, columns, rank, kept draws of each of four chains, steps that are measured.
@@ -82,8 +80,9 @@ def make_fit(data, truth, usage, basis):
     )
 
 
-def run_step(shape: str, step: str) -> dict:
+def run_step(options) -> dict:
     """One step in this process: peak memory in MB and CPU seconds."""
+    shape, step = options.one
     from bmfjax import verdict
     from bmfjax.families.boolean import align_packed
     from bmfjax.families.tiles import boolean_factors
@@ -154,19 +153,12 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(__doc__, only=dict(nargs=2, metavar=("SHAPE", "STEP"), help=HIDDEN))
-    if options.only:
-        print(json.dumps(run_step(*options.only)))
-        return
+@script(__doc__, child=run_step, one=dict(nargs=2, help=HIDDEN))
+def main(options):
     figures = {}
     for shape, (*_, steps) in SHAPES.items():
         figures[shape] = {}
         for step in steps:
-            figures[shape][step] = apart("--only", shape, step)
+            figures[shape][step] = apart("--one", shape, step)
             print(shape, step, figures[shape][step], flush=True)
-    print(write_record("after_draws", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures

@@ -19,9 +19,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax, random
 
-from benchmarks.device import COMMIT, command_line, some
+from benchmarks.device import COMMIT, script, some
 from benchmarks.form import Records, named, notes, page, shown
-from benchmarks.record import write_record
 from benchmarks.speed import accelerator_phases
 from benchmarks.speed.accelerator_phases import BOOLEAN, Found
 from benchmarks.speed.one_kernel import WEIGHTS, timed
@@ -161,8 +160,8 @@ def tables(records: Records):
         )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(__doc__, parts=some(PARTS), commit=COMMIT)
+@script(__doc__, parts=some(PARTS), commit=COMMIT)
+def main(options):
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
         for part in options.parts:
@@ -170,11 +169,4 @@ def main() -> None:
             for name, case in PARTS[part]():
                 found.add(name, case)
                 figures[part] = found.figures
-                path = write_record(
-                    "counts_by_code", figures, options.output, commit=options.commit
-                )
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+                yield figures

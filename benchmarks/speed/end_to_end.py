@@ -11,7 +11,6 @@ without noise.
     python -m benchmarks.speed.end_to_end --only npz
 """
 
-import json
 import os
 import resource
 import subprocess
@@ -24,7 +23,7 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
-from benchmarks.device import HIDDEN, apart, command_line, some
+from benchmarks.device import HIDDEN, apart, script, some
 from benchmarks.form import (
     SECONDS,
     Records,
@@ -37,7 +36,6 @@ from benchmarks.form import (
     shown,
     table,
 )
-from benchmarks.record import write_record
 
 ROWS, COLUMNS, RANK = 100_000, 2_000, 20
 #: The share of ones, that of ones that are missing, and the share of zeros that became ones.
@@ -72,10 +70,11 @@ def write(matrix, path: Path) -> None:
         scipy.io.mmwrite(path, matrix.astype(np.int64), field="integer", symmetry="general")
 
 
-def one_format(kind: str, matrix, usage, basis) -> dict:
+def one_format(options) -> dict:
     """Fit a file of this format by the command line."""
+    matrix, usage, basis = make(options.seed)
     with tempfile.TemporaryDirectory() as folder:
-        file, output = Path(folder) / f"data.{kind}", Path(folder) / "run"
+        file, output = Path(folder) / f"data.{options.one}", Path(folder) / "run"
         write(matrix, file)
         words = [sys.executable, "-m", "bmfjax", "fit", str(file), "--rank", str(RANK)]
         words += ["--output", str(output), "--quiet"]
@@ -162,20 +161,12 @@ def tables(records: Records):
     )
 
 
-def main() -> None:
-    options = command_line(__doc__, only=some(FORMATS), seed=0, one=(str, HIDDEN))
-    if options.one:
-        print(json.dumps(one_format(options.one, *make(options.seed))))
-        return
+@script(__doc__, child=one_format, only=some(FORMATS), seed=0, one=(str, HIDDEN))
+def main(options):
     shape = {"rows": ROWS, "columns": COLUMNS, "rank": RANK, "seed": options.seed}
     noise = {"density": DENSITY, "missed": MISSED, "strewn": STREWN}
     figures = shape | noise | {"threads": os.cpu_count(), "formats": {}}
     for kind in options.only:
         figures["formats"][kind] = found = apart("--one", kind, "--seed", options.seed)
-        path = write_record("end_to_end", figures, options.output)
+        yield figures
         print(kind, found, flush=True)
-    print(path)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,13 +9,12 @@ compiles; and the peak of the resident memory. Every size runs in a process of i
     python -m benchmarks.speed.features_speed --only 1000x200x16
 """
 
-import json
 import resource
 import time
 
 import numpy as np
 
-from benchmarks.device import HIDDEN, apart, command_line, keep_to, some
+from benchmarks.device import HIDDEN, apart, keep_to, script, some
 from benchmarks.form import Records, named, page, shown
 
 #: Rows, columns, rank, and the sweeps of a round.
@@ -23,9 +22,10 @@ SIZES = {"435x16x4": 100, "1000x200x16": 10, "10000x1000x16": 1}
 ROUNDS, CHAINS = 5, 2
 
 
-def one(name: str) -> dict:
+def one(options) -> dict:
     """Sample one matrix in this process."""
     keep_to(1)
+    name = options.one
     import jax
 
     from bmfjax.data import generate_product
@@ -75,19 +75,10 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(__doc__, only=some(SIZES), one=(str, HIDDEN))
-    if options.one:
-        print(json.dumps(one(options.one)))
-        return
-    from benchmarks.record import write_record
-
+@script(__doc__, child=one, only=some(SIZES), one=(str, HIDDEN))
+def main(options):
     sizes = {}
     for name in options.only:
         sizes[name] = apart("--one", name)
         print(name, sizes[name], flush=True)
-    print(write_record("features_speed", {"sizes": sizes}, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return {"sizes": sizes}

@@ -36,7 +36,7 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.device import COMMIT, HIDDEN, apart, command_line
+from benchmarks.device import COMMIT, HIDDEN, apart, script
 from benchmarks.form import SECONDS, Records, notes, number, page, shown, table
 
 PHASES = ("import", "start", "sample", "after", "compile")
@@ -186,26 +186,26 @@ def make_case(options):
 
     import bmfjax
 
-    if options.case == DENSE:
+    if options.one == DENSE:
         made = bmfjax.generate_product(512, 512, 30, density=0.5, flip=0.1, seed=0)
         return made.data, 30, {"model": "ormachine"}, None
-    if options.case == SURVEY:
+    if options.one == SURVEY:
         from benchmarks.prediction.panel_data import SETS, read
         from bmfjax.data import BinaryMatrix
 
         ones, observed = read(options.data / SETS["aggression"][0])
         return BinaryMatrix(np.where(observed, ones, np.nan)), "auto", {}, None
-    if options.case in PRODUCTS:
-        *shape, rank = PRODUCTS[options.case]
+    if options.one in PRODUCTS:
+        *shape, rank = PRODUCTS[options.one]
         made = bmfjax.generate_product(*shape, rank, density=0.5, flip=0.1, seed=0)
         return made.data, rank, {}, None
-    if options.case in LARGE:
-        made = bmfjax.generate_product(100_000, 1_000, 20, seed=0, **LARGE[options.case])
+    if options.one in LARGE:
+        made = bmfjax.generate_product(100_000, 1_000, 20, seed=0, **LARGE[options.one])
         return made.data, 20, {}, None
-    if options.case == MUSHROOM:
+    if options.one == MUSHROOM:
         return bmfjax.load("mushroom"), 10, {}, None
-    if options.case != RATINGS:
-        return bmfjax.load(options.case), 4, {}, None
+    if options.one != RATINGS:
+        return bmfjax.load(options.one), 4, {}, None
     from benchmarks.prediction.pmf_movielens import read_folds, shape_of
 
     folds = read_folds(options.movielens)[2]
@@ -223,7 +223,7 @@ def make_case(options):
 
 def in_a_process(options, case, cache, steps=0) -> dict:
     """Fit a case in a process of its own."""
-    words = ["--case", case, "--steps", steps, "--until", options.until]
+    words = ["--one", case, "--steps", steps, "--until", options.until]
     words += ["--cache", cache] if cache else []
     words += ["--max-time", options.max_time] if options.max_time else []
     for name in ("movielens", "data"):
@@ -263,7 +263,7 @@ def limited(options, case) -> list[dict]:
     found = []
     with tempfile.TemporaryDirectory() as folder:
         source, place = Path(folder) / "data.npy", Path(folder) / "fit"
-        options.case = case
+        options.one = case
         data, rank, *_ = make_case(options)
         values, hidden = data.part(np.arange(data.num_rows), np.arange(data.num_columns))
         values = np.where(hidden, np.nan, values)
@@ -417,44 +417,27 @@ def _answered(about: list, run: dict) -> list:
     ]  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, only=dict(nargs="+", help="cases whose names begin with one of these"),
-        movielens=(Path, "the publisher's folder, with its five folds"),
-        data=(Path, "folder of the sets of panel.py"),
-        max_time=(float, "that of the fit; default: its own"),
-        limit=(float, "run the command with this --max-time"),
-        append=(False, "to the record, of the same commit, that is there"),
-        until=("all", "that of the fit; usable: the first answer that holds"),
-        tries=(1, "with --limit, of each case"), commit=COMMIT, case=(str, HIDDEN),
-        cache=(Path, HIDDEN), steps=(int, HIDDEN),
-    )  # fmt: skip
-    if options.case:
-        print(json.dumps(run_case(options)))
-        return
-    from benchmarks.record import RESULTS, commit_of, write_record
-
+@script(
+    __doc__, child=run_case, only=dict(nargs="+", help="cases whose names begin with one of these"),
+    movielens=(Path, "the publisher's folder, with its five folds"),
+    data=(Path, "folder of the sets of panel.py"),
+    max_time=(float, "that of the fit; default: its own"),
+    limit=(float, "run the command with this --max-time"),
+    until=("all", "that of the fit; usable: the first answer that holds"),
+    tries=(1, "with --limit, of each case"), commit=COMMIT, one=(str, HIDDEN),
+    cache=(Path, HIDDEN), steps=(int, HIDDEN),
+)  # fmt: skip
+def main(options):
     figures = {"threads": os.cpu_count(), "cases": {}}
     figures |= {} if options.limit is None else {"limit": options.limit}
-    name = "first_answer" + "_usable" * (options.until == "usable")
-    name += "_limit" * (options.limit is not None)
-    before = RESULTS if options.output is None else options.output
-    if options.append and (before / f"{name}.json").exists():
-        there = json.loads((before / f"{name}.json").read_text())
-        if there["commit"] != (options.commit or commit_of()):
-            raise SystemExit(f"{name} is of commit {there['commit']}; leave --append out")
-        figures["cases"] = there["figures"]["cases"]
+    options.record += "_usable" * (options.until == "usable")
+    options.record += "_limit" * (options.limit is not None)
     for case in cases(options):
         if options.only and not case.startswith(tuple(options.only)):
             continue
         if options.limit is not None:
-            figures["cases"][case] = figures["cases"].get(case, []) + limited(options, case)
+            figures["cases"][case] = limited(options, case)
         else:
             figures["cases"][case] = found = cold_and_warm(options, case)
             print(case, found, flush=True)
-        # After every case: one that takes too long is not the others' loss.
-        print(write_record(name, figures, options.output, commit=options.commit))
-
-
-if __name__ == "__main__":
-    main()
+        yield figures

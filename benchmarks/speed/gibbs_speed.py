@@ -16,9 +16,8 @@ from jax import lax, random
 from numpyro.infer import MCMC, NUTS, init_to_value
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, notes, number, page, table
-from benchmarks.record import write_record
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import ChainRun, TruncatedGibbs
 from bmfjax.kernels.relaxed.data import cross_product, residual_sum_of_squares
@@ -181,11 +180,11 @@ def _gibbs_speed(found: dict):
         )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, size=512, rounds=15, sweeps=(100, "in a round"), nuts_size=128, nuts_warmup=200,
-        nuts_samples=100, gibbs_sweeps=5000,
-    )  # fmt: skip
+@script(
+    __doc__, size=512, rounds=15, sweeps=(100, "in a round"), nuts_size=128, nuts_warmup=200,
+    nuts_samples=100, gibbs_sweeps=5000,
+)  # fmt: skip
+def main(options):
     figures = {
         "rank": RANK,
         "size": options.size,
@@ -195,8 +194,4 @@ def main() -> None:
         ),
     }
     print(figures)
-    print(write_record("gibbs_speed", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures

@@ -19,9 +19,8 @@ import jax.numpy as jnp
 from jax import lax, random
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, notes, number, page, table
-from benchmarks.record import write_record
 from bmfjax.data import thesis_matrix
 
 RANK = 30
@@ -121,8 +120,8 @@ def tables(records: Records):
         )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(__doc__, rounds=15, steps=(200, "steps in one timed call"))
+@script(__doc__, rounds=15, steps=(200, "steps in one timed call"))
+def main(options):
     data = thesis_matrix("clean").data.dense()
     rows = []
     for batch in (75, 250, 512):
@@ -144,8 +143,4 @@ def main() -> None:
         )
         print(rows[-1], flush=True)
     table = {"rounds": options.rounds, "steps_per_round": options.steps, "rows": rows}
-    print(write_record("iasg_speed", table, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return table

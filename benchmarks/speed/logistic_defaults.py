@@ -16,9 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import bmfjax
-from benchmarks.device import HIDDEN, apart, command_line
+from benchmarks.device import HIDDEN, apart, script
 from benchmarks.form import Records, figures, named, notes, number, page, percent, shown, table
-from benchmarks.record import write_record
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import recall_at
 from bmfjax.families import ask
@@ -165,16 +164,16 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(__doc__, steps=(500, "the most that a fit takes"), only=(str, HIDDEN))
-    if options.only:
-        function, *arguments = json.loads(options.only)
-        kinds = {"fitted": fitted, "steps_timed": steps_timed}
-        print(json.dumps(kinds[function](*arguments)))
-        return
+def called(options) -> dict:
+    """Call a function that the option names, with its arguments."""
+    function, *arguments = json.loads(options.one)
+    return {"fitted": fitted, "steps_timed": steps_timed}[function](*arguments)
 
+
+@script(__doc__, child=called, steps=(500, "the most that a fit takes"), one=(str, HIDDEN))
+def main(options):
     def of(*call):
-        return apart("--only", json.dumps(call))
+        return apart("--one", json.dumps(call))
 
     most = options.steps
     figures = {"rank": RANK, "most steps": most, "fits": {}, "steps": {}}
@@ -191,8 +190,4 @@ def main() -> None:
             s: of("steps_timed", rows, columns, s, TIMED_STEPS) for s in SAMPLERS
         }
         print(name, figures["steps"][name], flush=True)
-    print(write_record("logistic_defaults", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures

@@ -15,9 +15,9 @@ import warnings
 
 import numpy as np
 
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, named, page, shown
-from benchmarks.record import versions_of, write_record
+from benchmarks.record import versions_of
 from benchmarks.speed.minibatch_regression import BLOCKS, chain, errors, model, reference, simulated
 
 COVARIATES, BATCH = 10, 256
@@ -168,10 +168,8 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, rows=20_000, seconds=(5.0, "processor seconds of draws"), seed=0
-    )
+@script(__doc__, rows=20_000, seconds=(5.0, "processor seconds of draws"), seed=0)
+def main(options):
     x, y = simulated(options.rows, COVARIATES, options.seed)
     asked = x, y, reference(x, y)
     found = {"rows": options.rows, "seconds": options.seconds, "methods": {}}
@@ -183,8 +181,4 @@ def main() -> None:
         scored = {n: round(v, 5) for n, v in scores(asked, draws).items()}
         found["methods"][name] = scored | {"chosen": chosen, "processor_seconds": spent}
         print(name, found["methods"][name], flush=True)
-    print(write_record("minibatch_peers", found, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return found

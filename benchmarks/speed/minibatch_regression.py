@@ -36,9 +36,8 @@ from numpyro.infer import HMCECS, MCMC, NUTS, SVI, Trace_ELBO, autoguide, init_t
 from numpyro.optim import Adam
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, notes, number, page, table
-from benchmarks.record import write_record
 from bmfjax.diagnostics import ess_bulk, split_rhat
 
 CORRELATION, WARMUP, POINTS, BLOCK = 0.7, 500, 500, 50_000
@@ -322,13 +321,13 @@ def tables(records: Records):
     )
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, rows=1_000_000, covariates=(10, "one of them constant"),
-        seeds=(3, "chains of each sampler"), seconds=(15.0, "of a chain, processor's"),
-        mean=(0.02, "tolerance of means"), sd=(0.02, "of standard deviations"),
-        subset=(20_000, "rows that NUTS takes"), only=("", "samplers whose name holds this"),
-    )  # fmt: skip
+@script(
+    __doc__, rows=1_000_000, covariates=(10, "one of them constant"),
+    seeds=(3, "chains of each sampler"), seconds=(15.0, "of a chain, processor's"),
+    mean=(0.02, "tolerance of means"), sd=(0.02, "of standard deviations"),
+    subset=(20_000, "rows that NUTS takes"), only=("", "samplers whose name holds this"),
+)  # fmt: skip
+def main(options):
     warnings.simplefilter("ignore", UserWarning)  # of short windows
     folder = tempfile.TemporaryDirectory()
     jax.config.update("jax_compilation_cache_dir", folder.name)
@@ -352,8 +351,4 @@ def main() -> None:
         "samplers": rows,
     }
     print(figures["nuts"])
-    print(write_record("minibatch_regression", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures

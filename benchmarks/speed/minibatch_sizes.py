@@ -19,9 +19,8 @@ from jax import random
 
 import bmfjax
 from benchmarks.calibration.bias_table import Posterior, compare, moments
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, figures, named, notes, page, shown
-from benchmarks.record import write_record
 from bmfjax.infer import ChainRun
 
 RANK, STRETCH = 30, 20
@@ -128,21 +127,15 @@ def tables(records: Records):
     )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, sizes=[512, 1024, 2048, 4096, 8192], batches=[64, 256],
-        warmup=(120, "draws, in which anchors move"), draws=(2000, "at most, of each sampler"),
-        seconds=(240.0, "at most, of each size"),
-    )  # fmt: skip
+@script(
+    __doc__, sizes=[512, 1024, 2048, 4096, 8192], batches=[64, 256],
+    warmup=(120, "draws, in which anchors move"), draws=(2000, "at most, of each sampler"),
+    seconds=(240.0, "at most, of each size"),
+)  # fmt: skip
+def main(options):
     table = {}
     for size in options.sizes:
         table[str(size)] = size_row(size, options)
         print(size, *table[str(size)].items(), sep="\n  ", flush=True)
     figures = {n: getattr(options, n) for n in ("batches", "warmup", "draws", "seconds")}
-    print(
-        write_record("minibatch_sizes", {"rank": RANK, **figures, "sizes": table}, options.output)
-    )
-
-
-if __name__ == "__main__":
-    main()
+    return {"rank": RANK, **figures, "sizes": table}

@@ -21,9 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
-from benchmarks.device import COMMIT, command_line, some
+from benchmarks.device import COMMIT, script, some
 from benchmarks.form import Records, named, notes, number, page, shown, table
-from benchmarks.record import write_record
 from benchmarks.speed import accelerator_phases
 from benchmarks.speed.accelerator_phases import BOOLEAN, LARGEST, MODELS, Found
 from bmfjax.data import BinaryMatrix
@@ -265,19 +264,15 @@ def tables(records: Records):
         )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, parts=some(PARTS),
-        commit=COMMIT,
-    )  # fmt: skip
+@script(
+    __doc__, parts=some(PARTS),
+    commit=COMMIT,
+)  # fmt: skip
+def main(options):
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
         for part in options.parts:
             found = Found(Path(folder) / f"{part}.json")
             PARTS[part](found)
             figures[part] = found.figures
-            print(write_record("one_kernel", figures, options.output, commit=options.commit))
-
-
-if __name__ == "__main__":
-    main()
+            return figures

@@ -19,9 +19,8 @@ import numpy as np
 from jax import lax, random
 
 import bmfjax
-from benchmarks.device import command_line, some
+from benchmarks.device import script, some
 from benchmarks.form import Records, notes, number, page, table
-from benchmarks.record import write_record
 from bmfjax.infer import geometric_ladder, parallel_tempering
 from bmfjax.kernels.boolean.bits import gibbs, joint, metropolis
 from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
@@ -180,17 +179,13 @@ def tables(records: Records):
         )  # fmt: skip
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, sizes=some(NAMES),
-        updates=dict(nargs="+", default=["metropolis"], choices=list(UPDATES)), rounds=15,
-    )  # fmt: skip
+@script(
+    __doc__, sizes=some(NAMES),
+    updates=dict(nargs="+", default=["metropolis"], choices=list(UPDATES)), rounds=15,
+)  # fmt: skip
+def main(options):
     figures = {}
     for name in options.sizes:
         figures[name] = measure(name, options.rounds, options.updates)
         print(name, figures[name], flush=True)
-    print(write_record("ormachine_speed", {"density": DENSITY, "sizes": figures}, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return {"density": DENSITY, "sizes": figures}

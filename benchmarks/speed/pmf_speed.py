@@ -15,13 +15,12 @@ Our sweep is compiled as `bmfjax.fit` compiles chains (`bmfjax.kernels.numerics.
 does not divide loops among threads, which costs more where blocks are small. `--divided` lets it.
 """
 
-import json
 import os
 import time
 
 import numpy as np
 
-from benchmarks.device import HIDDEN, apart, command_line, keep_to
+from benchmarks.device import HIDDEN, apart, keep_to, script
 from benchmarks.form import Records, number, page, table
 
 
@@ -76,7 +75,7 @@ def smurff(options):
 def measure(options) -> dict:
     """Milliseconds a sweep after the first two, of wall clock and of processor time."""
     keep_to(options.threads)
-    sweep = {"bmfjax": ours, "smurff": smurff}[options.program](options)
+    sweep = {"bmfjax": ours, "smurff": smurff}[options.one](options)
     found = []
     for k in range(options.sweeps + 2):
         began = time.perf_counter(), time.process_time()
@@ -94,7 +93,7 @@ def in_a_process(options, program, rank) -> dict:
     """The same in a process of its own: what was loaded before has no say."""
     words = [f"--{n}={getattr(options, n)}" for n in ("rows", "columns", "sweeps", "threads")]
     words += ["--divided"] if options.divided else []
-    return apart("--program", program, "--rank", rank, *words, failed="failed")
+    return apart("--one", program, "--rank", rank, *words, failed="failed")
 
 
 ANSWER = """
@@ -150,18 +149,13 @@ def _sweep(run: dict | None, of: str) -> str:
     return f"{number(run[of]['least'], 1)} ({number(run[of]['median'], 1)})"
 
 
-def main() -> None:
-    options = command_line(
-        __doc__, rows=10_000, columns=5_000, ranks=[10, 32],
-        threads=(1, "of either program, and cores"),
-        divided=(False, "compile ours as XLA does by default"), sweeps=20,
-        program=dict(choices=["bmfjax", "smurff"], help=HIDDEN), rank=(int, HIDDEN),
-    )  # fmt: skip
-    if options.program:
-        print(json.dumps(measure(options)))
-        return
-    from benchmarks.record import write_record
-
+@script(
+    __doc__, child=measure, rows=10_000, columns=5_000, ranks=[10, 32],
+    threads=(1, "of either program, and cores"),
+    divided=(False, "compile ours as XLA does by default"), sweeps=20,
+    one=dict(choices=["bmfjax", "smurff"], help=HIDDEN), rank=(int, HIDDEN),
+)  # fmt: skip
+def main(options):
     if not 1 <= options.threads <= (os.cpu_count() or 1):
         options.error(f"--threads is {options.threads}; give 1 to {os.cpu_count()}, the cores here")
     compiled = "by XLA's defaults" if options.divided else "as by fit"
@@ -174,16 +168,9 @@ def main() -> None:
         found = {n: in_a_process(options, n, rank) for n in ("bmfjax", "smurff")}
         figures["milliseconds_a_sweep"][f"rank {rank}, {options.threads} core(s)"] = found
         print(rank, found, flush=True)
-    try:
-        from importlib.metadata import version
+    from benchmarks.record import versions_of
 
-        figures["smurff_version"] = version("smurff")
-    except ImportError:
-        figures["smurff_version"] = "not installed"
-    name = "pmf_speed" + ("" if options.threads == 1 else f"_{options.threads}_threads")
-    name += "_divided" if options.divided else ""
-    print(write_record(name, figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    figures["smurff_version"] = versions_of(["smurff"])["smurff"]
+    options.record += "" if options.threads == 1 else f"_{options.threads}_threads"
+    options.record += "_divided" if options.divided else ""
+    return figures

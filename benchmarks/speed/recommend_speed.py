@@ -9,9 +9,8 @@ import time
 import numpy as np
 
 import bmfjax
-from benchmarks.device import command_line
+from benchmarks.device import script
 from benchmarks.form import Records, number, page, table
-from benchmarks.record import write_record
 
 USERS, ITEMS, RATINGS, RANK, CHAINS, DRAWS, BEST = 10_000, 1_000, 100_000, 10, 4, 250, 10
 
@@ -59,8 +58,8 @@ draws of a fit at rank 10. Those of one user take 0.01 s.
 """
 
 
-def main() -> None:
-    options = command_line(__doc__)
+@script(__doc__)
+def main(options):
     fit = bmfjax.fit(
         planted(), bmfjax.PMF(RANK), num_chains=CHAINS, num_warmup=50, num_samples=DRAWS,
         progress=False,
@@ -77,8 +76,4 @@ def main() -> None:
     for name, call in calls.items():
         figures["calls"][name] = measured(call)
         print(name, figures["calls"][name], flush=True)
-    print(write_record("recommend_speed", figures, options.output))
-
-
-if __name__ == "__main__":
-    main()
+    return figures
