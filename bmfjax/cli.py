@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import errno
+import gc
 import json
 import math
 import os
@@ -1807,4 +1808,7 @@ def run() -> None:
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         os._exit(code)
+    # Else the interpreter looks through all that was traced for garbage, a second or more.
+    gc.disable()
+    gc.freeze()
     sys.exit(code)
