@@ -4,13 +4,9 @@ Masood, Pan and Doshi-Velez (2016), section 3.2, define the covering number of a
 smallest number of balls around draws that cover all of them, and count balls that are chosen
 greedily, because the smallest number is hard to find. `covering_number(..., exact=True)` finds it.
 
-The sets: draws from one normal distribution in the plane, and from two that are six standard
-deviations apart, as in figures 2 and 3 of the paper, which does not say how many it draws, nor from
-where; radii 1 and 2.5 are the paper's. And draws that cover all solutions ("All Modes", angles) of
-its small matrices with two solutions and with a line of them, at radii from a twentieth of the
-largest distance to all of it.
-
-    python -m benchmarks.agreement.covering_numbers
+Draws are from one normal distribution in the plane, and from two that are six standard deviations
+apart, as in figures 2 and 3 of the paper; and draws that cover all solutions ("All Modes", angles)
+of its small matrices with two solutions and with a line of them.
 """
 
 import time
@@ -68,9 +64,6 @@ is the smallest one in 10 % of the cases of one mode and in 20 % of those of two
 solutions it counts 5 balls where 3 do, and where two solutions are apart both count two.
 
 The fewest take 0.01 to 0.05 processor seconds a radius.
-
-`python -m benchmarks.agreement.covering_numbers`: [tables](results/covering_numbers.md),
-[record](results/covering_numbers.json).
 """
 
 

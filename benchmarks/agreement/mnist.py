@@ -78,8 +78,6 @@ chains do not agree: 8 of the 16 factors are found by all, and the R-hat of the 
 
 A nonnegative factorisation of the same rank predicts hidden pixels better. The fit had 240 s of
 sampling, on a core that other work shared.
-
-Without `--folder` the images come from scikit-learn's cache of openml.
 """  # noqa: E501
 
 

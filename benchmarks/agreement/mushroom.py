@@ -35,14 +35,10 @@ MODELS = {"Beta(1, 1)": bmfjax.OrMachine(), "1/2": bmfjax.OrMachine(usage=0.5, b
 
 def one_fit(data, prior: str, options, init=None):
     """Fit under a prior; returns the figures and the factors of the best chain's last draw."""
-    chosen = {"num_warmup": options.warmup, "num_samples": options.samples}
-    chosen["max_time"] = options.max_time
     began = time.perf_counter(), time.process_time()
     fit = bmfjax.fit(
         data, options.rank, seed=options.seed, progress=False, model=MODELS[prior],
-        init=init,
-        num_chains=options.chains if init is None else 2,
-        **{n: v for n, v in chosen.items() if v is not None},
+        init=init, num_chains=options.chains if init is None else 2, max_time=options.max_time,
     )  # fmt: skip
     kept = fit.usage_draws.shape[1]
     joint, errors = (fit.trace[n][:, -kept:] for n in ("log_joint", "errors"))
@@ -92,14 +88,8 @@ Both, and neither explains the distance to additive factors. At rank 10 the defa
 Under the default prior the solution with 1,900 more wrong entries has a log joint that is higher by
 3,800, so the prior seems to cause these errors. But chains that start from the other solution stay
 there, and only the second row has an R-hat of at most 1.01: modes keep chains apart. The
-nonnegative factorisation adds factors where the Boolean product does not. Of each row 200 s at most
-are sampling, with other work beside it.
+nonnegative factorisation adds factors where the Boolean product does not.
 """
-
-
-def _agreeing(run: dict) -> str:
-    share = run.get("factors_agreeing")
-    return "" if share is None else percent(share, 0) + " %"
 
 
 @page(__doc__, notes=NOTES)
@@ -116,34 +106,32 @@ def tables(records: Records):
         named(runs, "fit"),
         {"fit": "", "wrong entries": lambda run: listed([*np.atleast_1d(run["errors"]).tolist()]),
          "log joint": "log_joint? ;1", "R-hat log joint": "rhat_log_joint? 3",
-         "ESS": "ess_log_joint? 0", "factors found by all": _agreeing,
-         "rebirths accepted": lambda run: _accepted(run.get("rebirth_accepted")),
+         "ESS": "ess_log_joint? 0",
+         "factors found by all": lambda run: _share(run.get("factors_agreeing"), 0),
+         "rebirths accepted": lambda run: _share(run.get("rebirth_accepted"), 1),
          "seconds": "seconds? 0", "processor seconds": "cpu_seconds? 0",
          "verdict": lambda run: run.get("verdict", "")},
     )  # fmt: skip
 
 
-def _accepted(share: float | None) -> str:
-    return "" if share is None else f"{percent(share, 1)} %"
+def _share(share: float | None, digits: int) -> str:
+    return "" if share is None else f"{percent(share, digits)} %"
 
 
 @script(
     __doc__, {"data": (str, "the matrix, as for bmfjax.load")}, rank=10, chains=4,
-    warmup=(int, "default: that of the fit"), samples=(int, "default: that of the fit"),
-    max_time=(float, "seconds of sampling; default: as above"), seed=0,
+    max_time=(float, "seconds of sampling; default: that of the fit"), seed=0,
 )  # fmt: skip
 def main(options):
     data = bmfjax.load(options.data)
-    names = ("rank", "chains", "warmup", "samples", "max_time", "seed")
-    figures = {n: getattr(options, n) for n in names}
+    figures = {n: getattr(options, n) for n in ("rank", "chains", "max_time", "seed")}
     figures["thresholded NMF"] = thresholded(data, options.rank)
     best = {}
     for prior in MODELS:
         figures[prior], best[prior] = one_fit(data, prior, options)
         print(prior, figures[prior], flush=True)
         yield figures
-    for prior in MODELS:
-        other = next(p for p in MODELS if p != prior)
+    for prior, other in zip(MODELS, reversed(MODELS), strict=True):
         label = f"{prior}, from the best under {other}"
         figures[label], _ = one_fit(data, prior, options, best[other])
         print(label, figures[label], flush=True)

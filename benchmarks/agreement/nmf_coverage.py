@@ -3,17 +3,15 @@
 The study of Masood, Pan, Doshi-Velez 2016 (tables 1 to 8, figures 5 to 10) on their six data sets,
 with two rows more: Gibbs with changes of basis, and with soft walls besides (`bmfjax.NMFGibbs`).
 Figures of each row are means over the repetitions and their quartiles. The paper does not state
-its noise: .001 gives the angles of its tables 3 and 7 (the log likelihoods of table 1 are in units
-of the noise and say nothing of it).
+its noise: 0.001 gives the angles of its tables 3 and 7.
 
-    python -m benchmarks.agreement.nmf_coverage [--quick] [--only SET ...] [--rows ROW ...]
+    python -m benchmarks.agreement.nmf_coverage [--only SET ...] [--rows ROW ...]
 """
 
 import os
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 
-import math
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -252,8 +250,7 @@ _COVERAGE = {
 #: What rows have of two solutions, in each repetition.
 _OF_SOLUTIONS = {
     "share_of_the_first_solution": "first solution", "share_by_tenth": "by tenths of the draws",
-    "crossings": "crossings",
-    "round_trips": "round trips",
+    "crossings": "crossings", "round_trips": "round trips",
 }  # fmt: skip
 
 
@@ -353,15 +350,10 @@ def _rounded(column: str, value: float) -> str:
     draws=(10_000, "of each repetition"),
     warmup=(0, "draws of Gibbs before those; the paper has none"),
     kept=(1000, "draws that are compared"),
-    limit=(math.inf, "seconds of Gibbs, which then ends earlier"),
-    quick=(False, "2 repetitions of 200, small sets"),
     exact=(False, "data without noise, of which by symmetry two solutions have equal shares"),
     seed=0, name=("nmf_coverage", "of the record"),
 )  # fmt: skip
 def main(options):
-    if options.quick:
-        options.repetitions, options.draws, options.kept = 2, 200, 100
-        options.only = [s for s in options.only if s.startswith("small")]
     tables, curves = {}, {}
     for name in options.only:
         problem = SETS[name]
@@ -369,7 +361,7 @@ def main(options):
         noise = noise * np.random.default_rng(options.seed).normal(size=problem.exact.shape)
         case = ways.Case(
             problem, problem.exact + noise, NOISE, options.repetitions, options.draws, options.kept,
-            options.warmup, WALLS.get(name), options.limit,
+            options.warmup, WALLS.get(name),
         )  # fmt: skip
         print(name, flush=True)
         rows = [r for r in options.rows if "walls" not in r or name in WALLS]

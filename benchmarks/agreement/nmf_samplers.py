@@ -6,7 +6,6 @@ thinned to at most `kept`; of every draw half the squared residual over the nois
 """
 
 import functools
-import math
 import time
 from typing import NamedTuple
 
@@ -42,7 +41,6 @@ class Case(NamedTuple):
     kept: int
     warmup: int = 0
     walls: tuple[float, ...] | None = None
-    limit: float = math.inf  # seconds of a Gibbs chain, compilation among them
 
 
 class Found(NamedTuple):
@@ -120,7 +118,7 @@ def gibbs(case: Case, seed: int, moves=(), walls=None) -> Found:
         draws={"usage": every(case)}, trace=traces,
     )  # fmt: skip
     began = time.perf_counter()
-    run.finish(on_chunk=lambda run: time.perf_counter() - began > case.limit)
+    run.finish()
     trace = run.trace()
     extra = {n: trace[n] for n in traces if n != "residual"}
     value = -0.5 * np.asarray(trace["residual"][:, case.warmup :], float) / case.noise**2

@@ -16,7 +16,7 @@ from jax import random
 
 import bmfjax
 from benchmarks.device import script, some
-from benchmarks.form import Records, figures, number, page, table
+from benchmarks.form import Records, figures, named, number, page, settings_of, shown
 from bmfjax.diagnostics import (
     align,
     boolean_errors,
@@ -127,35 +127,35 @@ dense noisy matrices, on which the chains agree.
 @page(__doc__)
 def tables(records: Records):
     found = figures(records, "relaxed_starts")
-    settings = ("size", "chains", "warmup", "anneal", "samples")
     yield (
         "Matrices of Gonsior (2019), algorithm 3.3. Wrong entries are against the noise-free "
         "matrix. `all chains`: the library's own Boolean factors, which never see it. `each "
         "chain`: the same from the means of one chain. `best threshold` and `0.5`: one threshold "
         "for both factors, the best chosen on the noise-free matrix."
     )
-    yield "Settings: " + ", ".join(f"{n} {found.get(n)}" for n in settings) + "."
-    rows = []
-    for name, case in found.get("matrices", {}).items():
-        joint, errors = case["log_joint_of_chains"], case["errors_of_chains"]
-        rows.append([
-            name, *(number(case[f"rhat_{n}"], 3)
-                    for n in ("log_joint", "precision", "entries_largest")),
-            number(case["errors"]), _middle_and_worst(errors),
-            number(statistics.median(case["errors_at_best_threshold_of_chains"]), 0),
-            number(statistics.median(case["errors_at_half_of_chains"]), 0),
-            f"{min(joint):,} to {max(joint):,}", number(case["errors_of_the_data"]),
-            number(case["seconds"], 0),
-        ])  # fmt: skip
-    yield table(
-        ["matrix", "R-hat log joint", "precision", "largest of the entries", "all chains",
-         "each chain: median, worst", "best threshold (median)", "0.5 (median)",
-         "log joint of the chains", "wrong in the data", "seconds"], rows,
+    yield settings_of(found)
+    yield shown(
+        named(found.get("matrices", {}), "matrix"),
+        {"matrix": "", "R-hat log joint": "rhat_log_joint 3", "precision": "rhat_precision 3",
+         "largest of the entries": "rhat_entries_largest 3", "all chains": "errors",
+         "each chain: median, worst": _middle_and_worst,
+         "best threshold (median)": lambda case: _middle(case, "at_best_threshold_"),
+         "0.5 (median)": lambda case: _middle(case, "at_half_"),
+         "log joint of the chains": _range,
+         "wrong in the data": "errors_of_the_data", "seconds": "seconds 0"},
     )  # fmt: skip
 
 
-def _middle_and_worst(errors: list) -> str:
-    return f"{number(statistics.median(errors), 0)}, {max(errors)}"
+def _middle(case: dict, how: str = "") -> str:
+    return number(statistics.median(case[f"errors_{how}of_chains"]), 0)
+
+
+def _middle_and_worst(case: dict) -> str:
+    return f"{_middle(case)}, {max(case['errors_of_chains'])}"
+
+
+def _range(case: dict) -> str:
+    return f"{min(case['log_joint_of_chains']):,} to {max(case['log_joint_of_chains']):,}"
 
 
 @script(

@@ -3,15 +3,7 @@
 Gonsior 2019, section 4.2.7, calls a mean between 0 and 1 ambiguity, plots standard deviations
 against means (figure 4.7), finds a line, and expects the standard deviation to vanish with more
 samples. Here the same from exact draws: at the rank of the data, below and above it, from random
-starts and from the truth. Written are, over all entries of both factor matrices,
-
-* `sd_half_to_all`: median of the standard deviation over the first half of the draws over that of
-  all draws: 1 where it is a property of the posterior, above 1 where it shrinks with more;
-* `explained`: share of the variance of the log standard deviation that the mean explains (medians
-  in 40 bins of equal size);
-* `area_...`: probability that an entry whose value at threshold one half is wrong scores higher
-  than one that is right (the area under the ROC curve), by ambiguity, by standard deviation, and
-  by the standard deviation relative to others of the same mean. 0.5 is no information.
+starts and from the truth. What the mean explains is by its medians in 40 bins of equal size.
 """
 
 import functools
@@ -25,7 +17,7 @@ from scipy.stats import rankdata
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, figures, number, page, table
+from benchmarks.form import Records, figures, named, page, shown
 from bmfjax.diagnostics import split_rhat
 from bmfjax.infer import ChainRun, TruncatedGibbs
 
@@ -125,7 +117,6 @@ def picture(panels, path: Path) -> None:
         cell.set_title(f"rank {rank} (of {TRUE_RANK}), from {start}", fontsize=10, loc="left")
     figure.supxlabel("posterior mean of a factor entry", fontsize=10)
     figure.supylabel("posterior standard deviation", fontsize=10)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 
 
@@ -162,23 +153,18 @@ def tables(records: Records):
         "![Posterior standard deviation against mean of the factor entries, at rank 20, 30 and"
         " 40](ambiguity.png)"
     )
-    rows = {n: row for n, row in found.get("rows", {}).items() if "explained" in row}
-    columns = {
-        "sd_half_to_all": "half to all", "explained": "explained",
-        "wrong_entries": "wrong entries", "area_ambiguity": "area, ambiguity",
-        "area_sd": "area, sd", "area_sd_given_mean": "area, sd given the mean",
-    }  # fmt: skip
-    yield table(
-        ["chains", *columns.values()], [[n, *(row[c] for c in columns)] for n, row in rows.items()]
-    )
-    rows = {n: row for n, row in found.get("rows", {}).items() if "log_joint" in row}
-    yield table(
-        ["", "log joint", "precision", "largest of the entries"],
-        [
-            [n, *(number(row[c], 4) for c in ("log_joint", "precision", "entries_largest"))]
-            for n, row in rows.items()
-        ],
-    )
+    rows = named(found.get("rows", {}), "chains")
+    yield shown(
+        [row for row in rows if "explained" in row],
+        {"chains": "", "half to all": "sd_half_to_all", "explained": "", "wrong entries":
+         "wrong_entries", "area, ambiguity": "area_ambiguity", "area, sd": "area_sd",
+         "area, sd given the mean": "area_sd_given_mean"},
+    )  # fmt: skip
+    yield shown(
+        [row for row in rows if "log_joint" in row],
+        {"": "chains", "log joint": "log_joint 4", "precision": "precision 4",
+         "largest of the entries": "entries_largest 4"},
+    )  # fmt: skip
 
 
 @script(
@@ -201,14 +187,9 @@ def main(options):
             usage, basis = drawn["usage"][:, :, i], drawn["basis"][:, :, j]
             entries.append(np.einsum("cdek,cdek->cde", usage, basis, dtype=float))
         found = [np.concatenate(x) for x in (joint, precision, entries)]
-        rhat = [float(np.nanmax(split_rhat(x))) for x in found]
-        rows[f"rank {rank}, R-hat of all chains together"] = dict(
-            zip(
-                ("log_joint", "precision", "entries_largest"),
-                (round(v, 4) for v in rhat),
-                strict=True,
-            )
-        )
+        rhat = [round(float(np.nanmax(split_rhat(x))), 4) for x in found]
+        names = ("log_joint", "precision", "entries_largest")
+        rows[f"rank {rank}, R-hat of all chains together"] = dict(zip(names, rhat, strict=True))
         print({n: v for n, v in rows.items() if n.startswith(f"rank {rank}")}, flush=True)
     settings = {n: getattr(options, n) for n in ("size", "chains", "warmup", "samples")}
     picture(panels, options.results / "ambiguity.png")

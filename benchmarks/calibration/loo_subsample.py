@@ -1,17 +1,8 @@
 """Does a subsample tell the leave-one-out score of a million entries?
 
-Leave-one-out of a million entries by ArviZ's `loo_subsample`, beside all of them in a stream.
-
-Simulated matrices of 1,000 x 1,000 entries, fitted by the nonnegative and by the Boolean model.
-For each
-
-* `subsample`: ``arviz.loo_subsample`` of `bmfjax.log_likelihood_fn`, which scores some entries by
-  Pareto-smoothed importance sampling and takes a mean over 100 draws for the others;
-* `stream`: the same importance sampling of every entry, a block at a time.
-
-The memory of either is the peak of the resident memory while it runs, less that before it;
-`matrix` is what a number for every draw and entry would take. `apart` is the difference of the two
-in standard errors of the subsample.
+Leave-one-out of a million entries by ArviZ's `loo_subsample`, which scores some entries by
+Pareto-smoothed importance sampling and takes a mean over 100 draws for the others, beside the same
+importance sampling of every entry, a block at a time.
 
 Needs ArviZ 1.2 or later, and so Python 3.12 or later, and Linux.
 """
@@ -26,7 +17,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import reset_peak, resident, script, some
-from benchmarks.form import Records, figures, number, page, table
+from benchmarks.form import Records, figures, named, page, shown
 from bmfjax.diagnostics import leave_one_out
 
 MODELS = ("nmf", "ormachine")
@@ -123,26 +114,17 @@ def tables(records: Records):
         "`apart` is the difference in standard errors of the subsample."
     )
     found = figures(records, "loo_subsample").get("rows", {})
-    yield table(
-        [
-            "model", "entries", "draws", "draws x entries, MB", "scored", "way", "elpd",
-            "error of the subsample", "apart", "processor seconds", "peak memory, MB",
-        ],
-        [
-            [
-                model, row["entries"], row["draws"], row["matrix_mb"],
-                row["scored"] if way == "subsample" else row["entries"], way,
-                number(row[way]["elpd"], 1),
-                *(
-                    (number(row[way]["subsampling_se"], 1), number(row["apart"], 2))
-                    if way == "subsample"
-                    else ("", "")
-                ),
-                number(row[way]["cpu_seconds"], 1), row[way]["peak_mb"],
-            ]
-            for model, row in found.items()
-            for way in ("subsample", "stream")
-        ],
+    ways = [
+        row | {"way": "subsample"} | row["subsample"] for row in named(found, "model")
+    ] + [
+        row | {"way": "stream", "scored": row["entries"], "apart": None} | row["stream"]
+        for row in named(found, "model")
+    ]  # fmt: skip
+    yield shown(
+        ways,
+        {"model": "", "entries": "", "draws": "", "draws x entries, MB": "matrix_mb", "scored": "",
+         "way": "", "elpd": "elpd 1", "error of the subsample": "subsampling_se? 1",
+         "apart": "apart 2", "processor seconds": "cpu_seconds 1", "peak memory, MB": "peak_mb"},
     )  # fmt: skip
 
 

@@ -1,19 +1,7 @@
 """Are the minibatch kernels right on models of users?
 
-Whether the minibatch kernels are right, or say that they are not, on models of NumPyro users.
-
 Thirteen models with plates, each by NUTS and by SGLD, SGHMC and IASG at their defaults, with the
-blocks that they find themselves. Compared are quantities that rotations and relabelling leave as
-they are. For each kernel
-
-* `mean`: largest difference of means, in standard deviations of NUTS;
-* `ratio`: the standard deviation over that of NUTS, where it is farthest from one;
-* `seconds`: of the CPU, with compilation, beside those of NUTS;
-* `warnings`: what the kernel said, or the error that ended the run;
-* `silent`: whether means are off by more than 0.2 or standard deviations by more than 20 %, and
-  nothing was said.
-
-    python -m benchmarks.calibration.numpyro_kernels
+blocks that they find themselves. Seconds are of the CPU, with compilation.
 
 The record is written after every model, and says of which commit its rows are. `--resume` goes on
 with the models that it lacks, and `--only` makes the rows of some anew.
@@ -33,7 +21,7 @@ from numpyro.infer import MCMC, NUTS
 
 import bmfjax
 from benchmarks.device import held, script
-from benchmarks.form import Records, figures, number, page, table
+from benchmarks.form import Records, figures, named, page, shown
 from benchmarks.record import commit_of
 from bmfjax.diagnostics import ess_bulk
 
@@ -218,10 +206,7 @@ def problems():
         found = np.einsum("tik,tjk->tij", draws["u"], draws["v"]).reshape(len(draws["s"]), -1)
         return np.column_stack([found, draws["s"]])
 
-    yield (
-        "rows and columns",
-        Problem(matrix, (truth + 0.3 * r.normal(size=truth.shape),), products),
-    )
+    yield "rows and columns", Problem(matrix, (truth + 0.3 * r.normal(size=truth.shape),), products)
 
 
 def drawn(kernel, problem, warmup, samples):
@@ -286,22 +271,12 @@ def tables(records: Records):
     )
     found = figures(records, "numpyro_kernels")
     rows, commits = found.get("rows", {}), found.get("commits", {})
-    yield table(
-        [
-            "model", "commit", "kernel", "mean", "ratio", "effective draws", "CPU, s",
-            "CPU of NUTS, s", "said", "silently wrong",
-        ],
-        [
-            [
-                model, commits.get(model, ""), kernel, number(row.get("mean"), 3),
-                number(row.get("ratio"), 3), number(row.get("ess")),
-                number(row["seconds"], 1), number(kernels["NUTS"]["seconds"], 1),
-                "; ".join(row["warnings"]), "yes" if row["silent"] else "no",
-            ]
-            for model, kernels in rows.items()
-            for kernel, row in kernels.items()
-            if kernel != "NUTS"
-        ],
+    yield shown(
+        [row for row in named(rows, "model", "kernel") if row["kernel"] != "NUTS"],
+        {"model": "", "commit": lambda row: commits.get(row["model"], ""), "kernel": "",
+         "mean": "mean? 3", "ratio": "ratio? 3", "effective draws": "ess?", "CPU, s": "seconds 1",
+         "CPU of NUTS, s": lambda row: rows[row["model"]]["NUTS"]["seconds"],
+         "said": lambda row: "; ".join(row["warnings"]), "silently wrong": "silent"},
     )  # fmt: skip
 
 

@@ -4,9 +4,6 @@ Half of the matrices are noise alone, and half hold planted tiles of varied size
 is fitted with more factors than there are tiles, and `Fit.tiles` keeps some. A kept tile is false
 if no planted one is it, by the rule of `Fit.tiles` itself: a Jaccard index of at least one half,
 one to one. Beside it stands what the density bound of Hess, Piatkowski and Morik (2018) keeps.
-
-    python -m benchmarks.calibration.tile_fdr
-    python -m benchmarks.calibration.tile_fdr --model relaxed --runs 40
 """
 
 import itertools
@@ -24,7 +21,7 @@ from bmfjax.posterior.tiles import presence
 SHAPE, RANK, LEVEL = (60, 40), 5, 0.05
 FIT = {"num_chains": 2, "num_warmup": 300, "num_samples": 200, "progress": False}
 #: Shorter than the defaults, so that 200 fits take minutes: no temperatures.
-SAMPLERS = {"ormachine": bmfjax.Gibbs(inverse_temperatures=None), "relaxed": "gibbs"}
+SAMPLER = bmfjax.Gibbs(inverse_temperatures=None)
 #: Rows and columns of a planted tile, and probabilities that its ones are flipped.
 ROWS, COLUMNS, FLIPS = (4, 20), (4, 14), (0.02, 0.2)
 MOST_TILES = 4
@@ -61,12 +58,10 @@ def matched(usage, basis, fit) -> np.ndarray:
     return np.where(found.present, found.match, -1)[0, 0]
 
 
-def one_run(seed: int, planted: bool, model: str) -> dict:
+def one_run(seed: int, planted: bool) -> dict:
     """Fit one matrix; what is kept, by either rule, and what of it is real."""
     ones, usage, basis = drawn(seed, planted)
-    fit = bmfjax.fit(
-        BinaryMatrix(ones), RANK, model=model, seed=seed, sampler=SAMPLERS[model], **FIT
-    )
+    fit = bmfjax.fit(BinaryMatrix(ones), RANK, model="ormachine", seed=seed, sampler=SAMPLER, **FIT)
     table, real = fit.tiles(LEVEL, all=True), matched(usage, basis, fit)
     there = (table["remarks"] != "empty").to_numpy()
     by_bound = there & (table["bound"].to_numpy() <= LEVEL)
@@ -171,18 +166,16 @@ def tables(records: Records):
         )  # fmt: skip
 
 
-@script(
-    __doc__, model=dict(default="ormachine", choices=list(SAMPLERS)), runs=200, seed=0,
-)  # fmt: skip
+@script(__doc__, runs=200, seed=0)
 def main(options):
     bmfjax.use_compilation_cache()  # every fit has the same programs
     began, runs = time.monotonic(), []
     for n in range(options.runs):
-        runs.append(one_run(options.seed + n, bool(n % 2), options.model))
+        runs.append(one_run(options.seed + n, bool(n % 2)))
         if n % 10 == 9:
             print(f"{n + 1} runs, {time.monotonic() - began:.0f} s", flush=True)
-    figures = {
-        "model": options.model,
+    return {
+        "model": "ormachine",
         "runs": options.runs,
         "level": LEVEL,
         "rank": RANK,
@@ -191,9 +184,3 @@ def main(options):
         "calibration": calibration(runs),
         "seconds": round(time.monotonic() - began, 1),
     }
-    for name in ("posterior", "density_bound"):
-        print(name, figures[name])
-    print(*figures["calibration"], sep="\n")
-    name = "tile_fdr" if options.model == "ormachine" else f"tile_fdr_{options.model}"
-    options.record = name
-    return figures

@@ -1,7 +1,5 @@
 """Is it right what the verdict says of the parts of a fit?
 
-Each part is put on trial.
-
 A tenth of the entries is hidden. Every matrix is fitted twice, from different seeds, and the
 verdict of each fit is held to what it could not see:
 
@@ -16,10 +14,7 @@ verdict of each fit is held to what it could not see:
   probability of 0.9 alone, has one of at least 0.8 in the other fit. Where all factors that are
   allowed may be there the other fit cannot have more, so that such a number is not counted.
 
-Two shares are counted: how many of the parts that are said to hold do not, and how many of those
-that are refused would have passed, in all and by the rule that refused them. True probabilities
-fail the test of calibration in 5 % of cases, so that of predictions that hold 5 % fail by chance
-alone. Real matrices are those of `panel.py`, of which up to 200 rows and 20 columns are taken, with
+Real matrices are those of `panel.py`, of which up to 200 rows and 20 columns are taken, with
 four factors. Planted ones are three tiles whose noise no model has. Of every four seeds one has
 effects of rows and columns, one a rate of flips for each column, one rows that have a tile in part,
 and one noise that rows share. The number of factors is unknown in the first four, which take the
@@ -30,7 +25,6 @@ of a case are stored in the folder of `--work`, and are not made again; what the
 follows from them by the rule of the program that makes the record. `--judge` looks at all stored
 fits anew, for a rule of other figures, and fits nothing.
 
-    python -m benchmarks.calibration.verdict_trial --data FOLDER --work FOLDER
     python -m benchmarks.calibration.verdict_trial --data FOLDER --work FOLDER --judge
 """
 
@@ -386,13 +380,11 @@ have, or that are nearly as alike as is asked. Such a factor is found again more
 which is too seldom to hold: by the harder test, in two thirds of the other chains each by itself,
 9 of the 251 fail, and 2 of the 11. Four chains cannot tell these.
 
-Three rules are new. A factor that comes and goes in each chain is in too few draws, and no longer
-one on which chains disagree: nothing is claimed of it, and the trial does not count it. There are
-68. Searches that ended far below the only best one are not asked. And of the number a range is
-said. All were chosen on the first 42 cases. In the 14 that took no part all 60 factors that were
-said to hold do, no factor was refused, and of 25 predictions that were said to hold one does not.
-The number was said of few: in most cases it is given, or as many as were allowed may be there; and
-a range is tried by what it asks of chains, so that a wide one passes.
+Three rules were chosen on the first 42 cases: a factor that comes and goes in each chain is in too
+few draws, and the 68 that are so are not counted; searches that ended far below the only best one
+are not asked; and of the number a range is said. In the 14 cases that took no part all 60 factors
+that were said to hold do, no factor was refused, and of 25 predictions that were said to hold one
+does not. The number was said of few, and a wide range passes.
 
 That one search alone is enough is the weakest of them: 13 of the 251 factors hold so, and the one
 that does not hold is among these. The sentence says "from one start" of them, and asks more chains.
@@ -426,8 +418,7 @@ def tables(records: Records):
         ],
     )  # fmt: skip
     yield "What was refused, by the rule that did, and how much of it would have passed:"
-    columns = ["part", "rule", "refused", "wrongly"]
-    yield table(columns, [[row[name] for name in columns] for row in found["refusals"]])
+    yield shown(found["refusals"], dict.fromkeys(("part", "rule", "refused", "wrongly"), ""))
     yield (
         "Of the predictions that were said to hold and do not: "
         + ", ".join(f"{row['failed']} by {row['test']}" for row in found["failed"])

@@ -1,20 +1,15 @@
 """What does the gain of layers on calculator digits depend on?
 
-One thing is changed at a time.
-
 Rukat, Holmes, Titsias, Yau (2017), "Bayesian Boolean Matrix Factorisation", figure 2, shows fifty
 digits of 17 x 10 pixels with 70 % of the entries missing, three hidden layers, and 1.4 % wrong with
 one layer and 0.4 % with more. Not said are the ranks, the flips and the priors above the data. The
 slides have a top layer in which each row uses one factor ("one-hot activations").
 
 Each row of the record is a model of `calculator_digits` on pictures of that size, with one thing
-changed: the number of copies of a digit, the start (layer by layer, or the true segments and
-digits), the prior of the top layer (a row uses one factor in ten, or exactly one), that of the
-flips above the data, and the number of factors. With "best of eight starts" a chain begins at the
-most probable of eight positions, whose layers were joined over twice as many sweeps and less hotly,
-and keeps five times as many draws. `wrong` is by the mean of the products of all chains, `one
-chain` by those of one, `product of means` by one chain's factors as the authors' program predicts.
-Per cent of all entries, over masks; `spread` is the standard deviation between masks.
+changed: the number of copies of a digit, the start, the prior of the top layer, that of the flips
+above the data, or the number of factors. With "best of eight starts" a chain begins at the most
+probable of eight positions, whose layers were joined over twice as many sweeps and less hotly, and
+keeps five times as many draws.
 """
 
 import time
@@ -222,9 +217,7 @@ paper shows one; 2 of 8 have at most 0.4. Whoever knows the ten digits has 0.28.
 | two layers, 100 digits | 0.58 ± 0.07 | | |
 
 The size of the pictures explains most of the rest: 13 x 8 pixels [have 1.99 and
-1.52](results/calculator_digits.json). Twice the digits halve the errors, and leave layers little to
-gain. The paper does not state its ranks, flips and priors above the data, and what the authors
-published of their program has no such example.
+1.52](results/calculator_digits.json).
 """
 
 

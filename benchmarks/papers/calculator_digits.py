@@ -1,24 +1,18 @@
 """What do layers gain on calculator digits?
 
-Calculator digits: codes at every rank, and what depth gains where entries are missing.
-
 After the slides to Rukat, Holmes, Titsias, Yau (2017), "Bayesian Boolean Matrix Factorisation". The
 ten digits of a seven-segment display in 9 x 6 pixels: segments of 4 and of 3 pixels, no corners.
 
 Hierarchy: without noise, OrMachines of rank 2 to 10, and a second and a third layer whose factors
-are shown as pictures of the data; and layers found where entries are missing, as below. The
-figure: ``calculator_digits.png``.
+are shown as pictures of the data; and layers found where entries are missing. The figure:
+``calculator_digits.png``.
 
-Depth: five copies of each digit with 70 % of the entries missing. Wrong entries, in percent of all
-and of the missing ones, of one, two and three layers; every seed has its own mask and chains, and
-an entry is predicted by its mean over the draws of all chains. Seven factors for the data, ten
+Depth: five copies of each digit with 70 % of the entries missing. Seven factors for the data, ten
 above them (one for each digit, with the prior that a row uses one in ten), then four. The slides
-give 1.4 % for one layer and 0.4 % with depth, but neither the size of the pictures, nor the ranks,
-nor which entries are counted. Therefore two sizes, the second with segments of 6 and of 5 pixels;
-those of the paper, 17 x 10, are in `calculator_causes.py`.
-Beside the samplers what they cannot be expected to beat: a prediction row by row that knows the
-true segments and how often each is lit (one layer knows no more), and one that knows the ten true
-digits (no depth knows more).
+say neither the size of the pictures, nor the ranks, nor which entries are counted. Therefore two
+sizes, the second with segments of 6 and of 5 pixels. Beside the samplers what they cannot be
+expected to beat: a prediction row by row that knows the true segments, and one that knows the ten
+true digits.
 """
 
 import itertools
@@ -356,9 +350,8 @@ out. On 9 x 6 pictures 0.4 % is unreachable even when the ten digits are known. 
 | 9 x 6 | none | 1.87 ± 0.13 | 4.12 ± 0.23 | 3.93 ± 0.24 | 3.99 ± 0.25 |
 | 9 x 6 | 2 % | 2.16 ± 0.15 | 5.26 ± 0.21 | 5.04 ± 0.29 | 5.33 ± 0.25 |
 
-The slides to Rukat et al. (2017) give the published figures without the size of the pictures, the
-ranks, or which entries are counted. The paper's pictures have 17 x 10 pixels, and there the gain is
-nearer: [what it depends on](#what-does-the-gain-of-layers-on-calculator-digits-depend-on).
+The paper's pictures have 17 x 10 pixels, and there the gain is nearer: [what it depends
+on](#what-does-the-gain-of-layers-on-calculator-digits-depend-on).
 """
 
 

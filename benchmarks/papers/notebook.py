@@ -3,14 +3,9 @@
 The matrix has two rows and three columns, in "Monte Carlo Markov Chain, Bayes and Matrix
 Factorisation", a notebook after Salakhutdinov and Mnih (2008). Its program draws each row of both
 factor matrices from its normal conditional, with a noise precision of 1,000 and a flat prior, for
-50 sweeps, and prints the product of the mean factors.
-
-Here are its program, repeated, and `bmfjax.PMFGibbs` at the same rank and precision, with as many
-sweeps, from the same number of seeds. Of each are kept the product of the mean factors, as there,
-and the mean of the products. The error is the root mean square of the differences from the matrix.
-A run fails where it is above 0.1, about three standard deviations of the noise.
-
-    python -m benchmarks.papers.notebook
+50 sweeps, and prints the product of the mean factors. Beside it stands `bmfjax.PMFGibbs` at the
+same rank and precision, with as many sweeps. The error is the root mean square of the differences
+from the matrix. A run fails where it is above 0.1, about three standard deviations of the noise.
 """
 
 import functools
@@ -98,9 +93,6 @@ the products are averaged, as every prediction of this library is. Without a pri
 along the bases that give the same product, and their means multiply to another one. That, and not
 the prior, is the difference here: the notebook's own draws have 0.0042 when their products are
 averaged. One seed in 20 is above 0.037 by the notebook's estimate and above 0.008 by ours.
-
-`python -m benchmarks.papers.notebook`: [tables](results/notebook.md),
-[record](results/notebook_matrix.json).
 """
 
 

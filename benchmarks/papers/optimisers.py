@@ -1,21 +1,14 @@
 """How well do the optimisers factorise?
 
-The four kinds of matrix of Gonsior 2019 (512 x 512, rank 30): wrong entries against the observed
-and the noise-free matrix, the rank that is found, and seconds, compilation included, of PanPal and
-Primp, which find the rank, of those of their tiles that are trusted at a false discovery rate of
-5 %, and of ELBMF, thresholded nonnegative factors and the polish of these, which are given it; in
-the same run of the posteriors of the Boolean and the relaxed model, which find the rank, and of
-those of their tiles that are kept at a false discovery rate of 5 %.
+The four kinds of matrix of Gonsior 2019 (512 x 512, rank 30): PanPal and Primp, which find the
+rank, and those of their tiles that are trusted at a false discovery rate of 5 %; ELBMF, thresholded
+nonnegative factors and the polish of these, which are given it; and the posteriors of the Boolean
+and the relaxed model, which find it.
 
-Then `bmfjax.optimize.best_reconstruction` on matrices with published errors, a minute each: the
-polish from nothing and from the largest columns, three more times from the better of these, and on
-from the best.
-
-* Kovacs, Gunluk and Hauser (2021), "Binary matrix factorisation via column generation": the best
-  errors in their repository at ranks 2, 5 and 10.
-* Avellaneda and Villemaire (2022), "Boolean matrix factorization with SAT and MaxSAT": OptiBlock*
-  and the best of eleven methods at a quarter, half and three quarters of the columns. Their methods
-  OptiBlock, FastUndercover and others cover no zero; the polish may.
+Then `bmfjax.optimize.best_reconstruction` on matrices with published errors, a minute each: those
+of Kovacs, Gunluk and Hauser (2021), "Binary matrix factorisation via column generation", at ranks
+2, 5 and 10; and of Avellaneda and Villemaire (2022), "Boolean matrix factorization with SAT and
+MaxSAT", at a quarter, half and three quarters of the columns.
 
 The zoo and the house votes are shipped; the other matrices are read from files of their names in a
 folder that is given, in any depth. Cells without a file are named and left out.
@@ -227,8 +220,7 @@ ANSWER = """
 The polish is within 2 % of the best published number of wrong entries on 24 of 24 matrices and
 ranks of Kovacs, Gunluk and Hauser (2021), and below it on 15. It has at most the errors of
 OptiBlock* (Avellaneda and Villemaire 2022) on 20 of 21, of which we had to infer the columns of 9;
-most methods compared there may not cover a zero, and the polish may. Each polish had 20 s on one
-core.
+most methods compared there may not cover a zero, and the polish may.
 
 The fewest wrong entries are not the truth: on noisy matrices of Gonsior (2019) with 8 x 8 tiles the
 polish of thresholded nonnegative factors brings the wrong entries beside the data down, and those
@@ -251,8 +243,8 @@ most); the others are given it. Wrong entries beside the noise-free matrix, and 
 
 The Boolean posterior has the true number on all eight, and the fewest wrong entries on each. The
 relaxed one has hardly any factor on the noisy 8 x 8 tiles, and its verdict is not to rely on any of
-the eight fits. PanPal stops at the empty tiling on clean 8 x 8 tiles, from eight random starts, a
-failure of the search and not of its objective. [Why](#why-does-panpal-find-no-tile-of-8-x-8)
+the eight fits. PanPal stops at the empty tiling on clean 8 x 8 tiles.
+[Why](#why-does-panpal-find-no-tile-of-8-x-8)
 """  # noqa: E501
 
 

@@ -1,11 +1,10 @@
 """Are random products found under flips?
 
 The random matrix factorisation of Rukat, Holmes, Titsias and Yau (2017), section 4.1: products of
-Bernoulli factors, every entry flipped with some probability; share of entries in which the rounded
-posterior mean of the product differs from the noise-free matrix, over ten matrices. As published:
-one random start, 100 sweeps of burn-in, 100 kept, the generating density as the prior of every bit.
-Longer: the best of four starts. With learned densities: longer, the density not known. From the
-truth: how much of the error is the posterior's own.
+Bernoulli factors, every entry flipped with some probability. As published: one random start, 100
+sweeps of burn-in, 100 kept, the generating density as the prior of every bit. Longer: the best of
+four starts. With learned densities: longer, the density not known. From the truth: how much of the
+error is the posterior's own.
 """
 
 import math

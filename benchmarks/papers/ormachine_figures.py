@@ -1,13 +1,10 @@
 """How sure is the OrMachine, and does it leave factors empty?
 
-Two pictures of the talk on Rukat, Holmes, Titsias and Yau (2017). "Density of posterior means":
-where the posterior means of the entries of a random product lie, and which of them round to the
-wrong value, as more entries are flipped. "Auto-regulating sparsity": on products of rank 5, how
-many of the factors are used when more are given. A factor is empty where no bit of its usage, or
-none of its basis, is more probable than not.
-
-Each with the chain lengths as published (100 sweeps of burn-in, 100 kept, one random start) and
-with longer chains; and the second also with densities of bits that are learned, not one half.
+Two pictures of the talk on Rukat, Holmes, Titsias and Yau (2017): "Density of posterior means" and
+"Auto-regulating sparsity". Each with the chain lengths as published (100 sweeps of burn-in, 100
+kept, one random start) and with longer chains; and the second also with densities of bits that are
+learned, not one half. A factor is empty where no bit of its usage, or none of its basis, is more
+probable than not.
 """
 
 import math

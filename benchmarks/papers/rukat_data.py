@@ -1,20 +1,15 @@
 """What holds of the OrMachine on the data of its paper?
 
-Beside it is the model of features.
-
 Rukat, Holmes, Titsias, Yau (2017) show digits of MNIST, single cells and tumours by pathways. Here
 are sub-samples: rows are drawn at random, and of the digits every other pixel both ways. A tenth of
-the entries is hidden. Each model is fitted at rank 8 for the same time;
-`predictions`, `factors` and `number` are the three parts of the verdict, and the log score is that
-of the hidden entries.
+the entries is hidden. Each model is fitted at rank 8 for the same time.
 
 With `--published` single chains of the OrMachine as published are run on the same entries instead,
 for the record rukat_published: Metropolised Gibbs from random usage and an empty basis, bits at one
 half, the flip rate at its most likely value, 100 sweeps before 100 that are kept. A hidden entry is
 predicted by the mean product, flipped at the share of observed entries that it has wrong.
 
-    python -m benchmarks.papers.rukat_data --data FOLDER
-    python -m benchmarks.papers.rukat_data --data FOLDER --published
+    python -m benchmarks.papers.rukat_data --data FOLDER [--published]
 """
 
 import time
@@ -93,8 +88,7 @@ beside -0.336 on digits, -0.302 beside -0.350 on single cells and -0.235 beside 
 Its predictions hold on cells and tumours and not on digits, its factors on cells alone, from one
 start; five of eight are empty there. Single chains of the OrMachine as published have -0.433,
 -0.379 and -0.368, less than either, and on digits less than the columns' shares of ones with
--0.379. That is no comparison: they have 200 sweeps, and the fits four chains averaged. Each fit had
-150 s on a machine with other work, 45 to 64 processor seconds.
+-0.379. That is no comparison: they have 200 sweeps, and the fits four chains averaged.
 """
 
 

@@ -1,15 +1,10 @@
 """Do the tables of Gonsior (2019) come out?
 
-The runs of Gonsior 2019, table 3.2: IASG as published, on the 8x8 tile matrices.
-
-Every run is one chain with the precision fixed at one. At 60,000 draws: the clean and the noisy
-matrix; flat, Normal and Laplace (PanPAL) priors; from the optimum and from a random start; ranks
-20, 30 and 40; batches of 75, 250 and 512. At 600,000 draws, and at two million, a subset. Besides,
-the Beta prior, which the thesis tried and left out of its tables.
-
-Where the rank is 20 the optimum has ten of its columns cut, and where it is 40 it has ten uniform
-ones more, as in section 4.2.4. The thesis's own matrices are not available; ours are generated
-with the same parameters and the tile size that its error counts imply.
+The runs of Gonsior 2019, table 3.2: IASG as published, on the 8x8 tile matrices, each one chain
+with the precision fixed at one; and runs with the Beta prior, which the thesis tried and left out
+of its tables. Where the rank is 20 the optimum has ten of its columns cut, and where it is 40 it
+has ten uniform ones more, as in section 4.2.4. The thesis's own matrices are not available; ours
+are generated with the same parameters and the tile size that its error counts imply.
 
 Of every run are kept: the log joint density, means and variances of the factors and of their
 gradients, and histograms of all marginals (section 3.3.4). Errors count entries of the Boolean
@@ -18,13 +13,11 @@ of algorithm 4.1 chosen against that truth, as in the thesis.
 
     python -m benchmarks.papers.thesis --work FOLDER                  # everything: about 12 hours
     python -m benchmarks.papers.thesis --work FOLDER --draws 60000    # some of its runs
-    python -m benchmarks.papers.thesis --work FOLDER --seeds 0 1 2    # three matrices a row
     python -m benchmarks.papers.thesis --work FOLDER --list           # which are there, or done
 
-A run that FOLDER holds is not run again, and one that was cut off goes on from its last
-checkpoint. The records thesis_tables (tables 4.1 and 4.2) and thesis_runs (all else) show the runs
-that FOLDER holds. With `--part NAME` they are thesis_tables_NAME and thesis_runs_NAME, and the
-pages show the runs of all parts. `thesis_figures.py` draws them.
+A run that FOLDER holds is not run again, and one that was cut off goes on from its last checkpoint.
+The records thesis_tables (tables 4.1 and 4.2) and thesis_runs (all else) show the runs that FOLDER
+holds, with `--part NAME` as thesis_tables_NAME and thesis_runs_NAME.
 """
 
 import functools
@@ -322,17 +315,11 @@ The flat prior does best with the smallest batch, and the Normal prior with the 
 random start the Laplace prior loses every one with batch 75, because the likelihood of a minibatch
 is not scaled up to the data; with batch 250 it leaves 1,728 to 1,856 wrong on the clean matrices
 and 990 to 1,337 on the noisy ones. From a random start figures differ from the thesis's by up to a
-factor of about three, both ways: after 60,000 draws such chains are still on their way. On the
-first matrix, clean, with the Normal prior and batch 512, ten times as many draws bring the wrong
-entries from 295 to 70.
+factor of about three, both ways: after 60,000 draws such chains are still on their way.
 
 From the optimum of the noisy matrix all nine rows had more wrong entries here than in the thesis on
 our first matrix: 8 to 149 against 0 to 111. Its matrix is not available, and its nine rows share
 one.
-
-With `--draws 60000 --rank 30` the runs are those of the tables. Without these options it makes
-every run of the thesis's table 3.2, on several matrices with `--seeds`; a run that was cut off goes
-on from its last checkpoint.
 """
 
 

@@ -1,13 +1,10 @@
 """What do the figures of the thesis show here?
 
-Figures 4.1 to 4.12 of Gonsior 2019, from the runs that `thesis.py` made.
+Figures 4.1 to 4.12 of Gonsior 2019, from the runs of seed 0 that `thesis.py` made. Figures 4.2 and
+4.3 show a model of three variables and need no runs. A figure is drawn where the folder holds all
+of its runs; of the others it says which runs are missing.
 
-    python -m benchmarks.papers.thesis --work FOLDER
     python -m benchmarks.papers.thesis_figures --work FOLDER
-
-Figures 4.2 and 4.3 show a model of three variables and need no runs. A figure is drawn where the
-folder holds all of its runs; of the others it says which runs are missing. The matrices are those
-of seed 0.
 """
 
 import itertools
@@ -260,9 +257,8 @@ def all_figures(runs: Runs) -> Iterator[tuple[str, object]]:
 
 
 ANSWER = """
-`papers/thesis_figures.py` draws its figures 4.1 to 4.12 from these runs. All 108 runs of 60,000
-draws of its table 3.2 have been made, all 24 of 600,000 draws and both of two million, and twelve
-more with the Beta prior.
+All 108 runs of 60,000 draws of its table 3.2 have been made, all 24 of 600,000 draws and both of
+two million, and twelve more with the Beta prior.
 
 * Ten times as many draws bring chains from both starts nearer to each other: 60,000 draws show the
   start. On the clean matrix with the Normal prior and batch 512 the wrong entries go from 295 to

@@ -1,18 +1,10 @@
 """What does the posterior of the thesis know?
 
-IASG as published, IASG corrected and the exact sampler, on the matrices of Gonsior 2019.
-
 The thesis fixes the precision of the noise at one and samples with too small steps. What each of
-the two costs is told apart: all three samplers run with the precision at one, and the latter two
-with a learned precision too, from the optimum and from a random start, for the same time. The
-exact sampler runs twice: what differs between its two runs is Monte Carlo error.
-
-Written are, over all entries of both factors:
-
-* errors of the Boolean product of thresholded means against the noise-free matrix, at one half and
-  at the best threshold, as in the thesis;
-* from the optimum, where labels match: root mean square difference of means from the exact
-  sampler, in its standard deviations, and the median ratio of standard deviations.
+the two costs is told apart: IASG as published, IASG corrected and the exact sampler run with the
+precision at one, and the latter two with a learned precision too, from the optimum and from a
+random start, for the same time. The exact sampler runs twice: what differs between its two runs is
+Monte Carlo error.
 """
 
 import functools
@@ -149,16 +141,14 @@ less than a thousandth of the posterior's in the median.
 | precision learned: exact | 0 | 0 | 63 | 157 |
 | precision learned: IASG corrected | 780 | 555 | 1,920 | 1,920 |
 
-So it is no merit of the published form that it leaves 78 of the noisy ones wrong where the
-corrected one leaves all. At precision 1 the corrected form is close to the posterior, which has lost
-them: its means are 0.40 posterior standard deviations from the exact sampler's and its standard
-deviations 0.93 times as large. The published form stays where it starts.
+At precision 1 the corrected form is close to the posterior, which has lost them: its means are 0.40
+posterior standard deviations from the exact sampler's and its standard deviations 0.93 times as
+large.
 
 With a learned precision, the library's default, the exact sampler has no wrong entry on the clean
-matrix from either start, in 30 seconds, and 63 on the noisy one. There IASG is at fault: most
-entries are at a bound, where averages of clamped iterates are wrong, its standard deviations are
-2.9 times too large, and it loses the noisy tiles altogether. It warns that coordinates are held at
-their bounds, and names the exact sampler. Use that for such data.
+matrix from either start, in 30 seconds, and 63 on the noisy one. There IASG is at fault: its
+standard deviations are 2.9 times too large, and it loses the noisy tiles altogether. It warns that
+coordinates are held at their bounds, and names the exact sampler. Use that for such data.
 """  # noqa: E501
 
 

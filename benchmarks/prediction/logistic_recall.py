@@ -1,19 +1,13 @@
 """Which zeros would become ones?
 
-Recall at 10 of one held-out one a row.
-
 The protocol of Hernandez-Lobato, Houlsby, Ghahramani (2014), section 9: the 1000 columns with most
 ones, 2000 rows with at least ten ones, or with `--large` as many as there; one 1 of every row is
 held out. Synthetic: rank 10, standard normal factors, bias -7.5. The other matrices come from a
 file of transactions: their (rows, columns) in `shape`, and `indptr` and `indices` as a sparse
 matrix of rows has them. A file that has held-out columns, `heldout` (repeat, row), is taken as it
-is. Beside the three strategies of drawing entries stand popularity,
-batch variational Bayes, and, where `pip install implicit` has been run, implicit's factorisations
-at rank 10, as they come and with options tuned on synthetic matrices. First stands what users get:
-`bmfjax.fit` by default, whose four starts are averaged. On the synthetic matrix there are two
-ceilings: who knows all of the truth, and who knows columns and bias but infers the rows. In
-the first repeats also a twentieth of the synthetic entries is hidden, and the probabilities of what
-was hidden are scored.
+is. Where `pip install implicit` has been run, implicit's factorisations at rank 10 stand beside, as
+they come and with options tuned on synthetic matrices. On the synthetic matrix there are two
+ceilings: who knows all of the truth, and who knows columns and bias but infers the rows.
 
     python -m benchmarks.prediction.logistic_recall synthetic
     python -m benchmarks.prediction.logistic_recall retail --file PATH
@@ -289,8 +283,7 @@ biased draws, above the 0.368 of Hernandez-Lobato, Houlsby and Ghahramani (2014)
 The paper finds sampled entries better than all of them. Here it is the reverse on all four sets, in
 less time: on the small synthetic matrix 60 rounds over all entries see 120 million in 1.7 s, and
 sampled ones 10 million in 15 s. On the retail matrices the published figures are missed: 0.2275 for
-0.234 on the small one, and 0.2310 for 0.235 on the large one. Popularity alone has 0.2242 and
-0.2293 there.
+0.234 on the small one, and 0.2310 for 0.235 on the large one.
 
 | recall at 10 | synthetic, 2,000 rows | 40,000 rows | retail, 2,000 rows | 10,000 rows |
 | --- | --- | --- | --- | --- |
@@ -306,14 +299,11 @@ sampled ones 10 million in 15 s. On the retail matrices the published figures ar
 | popularity | 0.0422 ± 0.0018 | 0.0449 ± 0.0017 | 0.2242 ± 0.0014 | 0.2293 ± 0.0015 |
 
 The options of implicit were tuned on synthetic matrices like these, in trials that are in no
-record. Biased draws recall 0.0309 ± 0.0034 more than uniform ones on the small synthetic matrices,
-in pairs, 0.0699 ± 0.0049 on the large ones, 0.0005 ± 0.0006 on small retail and 0.0017 ± 0.0009 on
-large.
+record.
 
 On WebView-2, 2,000 rows, `bmfjax.fit` by default, four starts averaged, has 0.4073 ± 0.0018 over
 two of the paper's 25 repeats, where 0.398 is published. On retail four starts averaged have 0.2336
 ± 0.0036 over five repeats. The paper's other sets, Kosarak, BMS-POS and Netflix, could not be had.
-The script takes a file of transactions, so that whoever has one can run it: `webview --file PATH`.
 """
 
 #: Recall at 10 of Hernandez-Lobato, Houlsby and Ghahramani (2014), section 9, on small data: their

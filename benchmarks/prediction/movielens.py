@@ -1,13 +1,11 @@
 """Which ratings are above the mean?
 
-Effects alone, the OrMachine, and both together.
-
-The protocol of Ravanbakhsh, Póczos and Greiner (2016), followed by Rukat et al. (2017): a rating
-is a one if it lies above the global mean; a random share of the ratings is observed, the others
-are predicted. Ten splits; every model sees the same ones. Give the folder that the publisher's
-archive unpacks to (https://grouplens.org/datasets/movielens/), with `u.data` (100K) or
-`ratings.dat` (1M), or one with `ml-1m.npz`, whose arrays `user`, `item` and `rating` count from 0;
-the licence forbids to hand it on, hence none is here.
+The protocol of Ravanbakhsh, Póczos and Greiner (2016), followed by Rukat et al. (2017): a rating is
+a one if it lies above the global mean; a random share of the ratings is observed, the others are
+predicted. Ten splits; every model sees the same ones. Give the folder that the publisher's archive
+unpacks to (https://grouplens.org/datasets/movielens/), with `u.data` (100K) or `ratings.dat` (1M),
+or one with `ml-1m.npz`, whose arrays `user`, `item` and `rating` count from 0; the licence forbids
+to hand it on, hence none is here.
 
     python -m benchmarks.prediction.movielens ml-100k
 """
@@ -207,13 +205,11 @@ published one at each, and with effects more than the published one with layers:
 | published: the same with layers | 63.8 | 67.2 | 68.6 | 70.0 | 71.4 | 72.1 |
 
 These are single chains, of 500 sweeps where nothing else is said. The shares of 5, 10 and 50 % were
-run on another machine, with a newer JAX. `features` has not been run: its sweep would take 22
-million entries times the factors. The aim for the ratings of 1M was not tested: an error of at most
-0.845 with a random tenth held out. Whole fits by `bmfjax.fit` are made at 1 % alone: `probit` at
-rank 10 has 65.00 in 55 processor seconds, beside 63.8 as published.
+run on another machine, with a newer JAX. Whole fits by `bmfjax.fit` are made at 1 % alone: `probit`
+at rank 10 has 65.00 in 55 processor seconds, beside 63.8 as published.
 
 Boolean factors gain little beyond the effects: 0.80 ± 0.13 in pairs at 95 %, 0.13 ± 0.02 at 20 %,
-and nothing clear at 10 % and below. Without effects they are worse than the effects alone.
+and nothing clear at 10 % and below.
 """
 
 

@@ -1,8 +1,7 @@
 """Which MovieLens ratings lie above the mean? Whole fits by `bmfjax.fit`, beside published figures.
 
-The protocol, the splits and the published figures are those of `movielens.py`. Every model has the
-defaults of `bmfjax.fit`, but for its rank and the processor seconds that it may take. With
-``--resume`` what the record holds is not found again, and stays.
+The protocol, the splits and the published figures are those of `movielens.py`. With ``--resume``
+what the record holds is not found again, and stays.
 
     python -m benchmarks.prediction.movielens_fits ml-1m --percent 1 20 95
 """

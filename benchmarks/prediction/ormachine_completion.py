@@ -2,18 +2,12 @@
 
 Random matrix completion as in Rukat, Holmes, Titsias and Yau (2017), section 4.1: products of rank
 5 and size 1000 x 1000 with half of the entries ones and no flips. A small share of the entries is
-observed at random. The figure is the share of unobserved entries in which the rounded posterior
-mean of the product differs from the truth, over ten matrices. The factors hold about
-K (M + N - log2 K + 1) bits without their order: with fewer entries observed no method could
-determine them all.
+observed at random. The factors hold about K (M + N - log2 K + 1) bits without their order: with
+fewer entries observed no method could determine them all.
 
-Three more questions. What could any method reach? With one factor matrix known, the bits of the
-other have at most 32 states a line, and their posterior is exact; no method that knows neither
-factor matrix has a lower expected error. Where do chains that start at the truth end? And what
-does each part of the run change? `WAYS` alters the parts, on the same matrices.
-
-    python -m benchmarks.prediction.ormachine_completion
-    python -m benchmarks.prediction.ormachine_completion --compare
+What could any method reach? With one factor matrix known, the bits of the other have at most 32
+states a line, and their posterior is exact. Where do chains that start at the truth end? And, with
+`--compare`, what does each part of the run change? `WAYS` alters the parts, on the same matrices.
 """
 
 import functools
@@ -231,9 +225,8 @@ def all_ways(options, schedule: Schedule, share: float, ours: dict) -> dict:
 
 ANSWER = """
 Yes from 2 % observed: the share of wrong entries is 0.0232 where the posterior expects 0.0228. With
-1 % it is larger, 0.179 against 0.143: the chains have not found all of the posterior there, and we
-have not tried to mend that. The matrices are ten random products, 1,000 x 1,000 at rank 5, without
-flips.
+1 % it is larger, 0.179 against 0.143: the chains have not found all of the posterior there. The
+matrices are ten random products, 1,000 x 1,000 at rank 5, without flips.
 
 | observed | ours | the posterior expects | one factor matrix known |
 | --- | --- | --- | --- |
@@ -244,10 +237,9 @@ flips.
 | 20 % | 0 | 0 | 0 |
 
 "One factor matrix known" is the expected error of the exact posterior when the usage or the basis
-is given: without it no method does better on average. At 5 % a figure of 0.00023 has been quoted as
-published. It is missed, and we found no such number in print. It is below what one known factor
-matrix gives. Neither the start, nor the schedule, the prior density, the flip rate or the rules of
-the released program change our figure by more than 0.000002.
+is given: without it no method does better on average. Neither the start, nor the schedule, the
+prior density, the flip rate or the rules of the released program change our figure by more than
+0.000002.
 """
 
 

@@ -2,12 +2,9 @@
 
 Of handwritten digits (scikit-learn's, a pixel being one where it is half full or more) and of any
 matrices given, with a label `y` for each row: cross-validated accuracy of a classifier of the
-nearest neighbours and of logistic regression, from the posterior means of the usage, beside those
-from a truncated singular value decomposition and a nonnegative factorisation of the same rank, and
-beside the largest class. The factors are learned from all rows, without labels, whatever the
-method. Also the information that each factor, present or absent, holds on the label.
+nearest neighbours and of logistic regression, from the posterior means of the usage. The factors
+are learned from all rows, without labels, whatever the method.
 
-    python -m benchmarks.prediction.ormachine_labels
     python -m benchmarks.prediction.ormachine_labels --files pathways.npz cells.npz
 """
 

@@ -1,7 +1,6 @@
 """Do real counts scatter more than Poisson ones?
 
-Every file has a table of counts with names of its columns. Both models are fitted to it with the
-same number of factors. A record keeps the names of the files, not where they lie. Where figures of
+Both models are fitted to each table of counts, with the same number of factors. Where figures of
 the page are from: the 21 breast cancers of Nik-Zainal et al. 2012 (`Samples.txt` of
 SigProfilerAssignment, transposed), and the 300 most frequent words of 395 news items (the
 `reuters.ldac` of the package lda).
@@ -48,10 +47,7 @@ Yes. With five factors the index of dispersion of one kind of mutations of 21 br
 where Poisson counts have 1.1 ± 0.6; the one of 300 words in 395 news items is 2.18 for 1.00 ± 0.02.
 `fit.check()` refuses both. Negative binomial counts predict an entry better, by 0.09 and 0.05 nats.
 They pass the check of the mutations (p-value 0.43), not that of the words, of which one ("elvis")
-scatters by 61 for 1.9 ± 1.1. Runs were of 60 processor seconds, after which verdicts ask for more
-time, or say that some factors do not hold.
-
-Both tables of counts are in packages, as the script says.
+scatters by 61 for 1.9 ± 1.1.
 """
 
 

@@ -1,7 +1,7 @@
 """Which MovieLens ratings lie above the mean? A probit factorisation on the same splits.
 
-The protocol, splits and published figures are those of `movielens.py` beside; here the factors are
-real numbers with Normal-Wishart priors, and rows and columns have effects.
+The protocol, splits and published figures are those of `movielens.py`; here the factors are real
+numbers with Normal-Wishart priors, and rows and columns have effects.
 
     python -m benchmarks.prediction.probit_movielens --folder ml-100k
 """

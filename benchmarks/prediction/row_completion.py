@@ -1,23 +1,17 @@
 """Are rows completed as well as by sum-product networks?
 
 Binary density benchmarks with their published split. On every test row a share of the columns is
-the query, drawn at random, and the rest is known. The figure is the mean over rows of
-log p(query | known), jointly, divided by the number of columns in the query. Published figures are
-those of ID-SPN and, of single columns, of dependency networks (WinMine) by Gibbs sampling:
-Rooshenas and Lowd (2014), "Learning sum-product networks with direct and indirect variable
-interactions", ICML, table 3.
+the query, drawn at random, and the rest is known. The figure is the mean over rows of log p(query |
+known), jointly, divided by the number of columns in the query. Published figures are those of
+ID-SPN and, of single columns, of dependency networks (WinMine) by Gibbs sampling: Rooshenas and
+Lowd (2014), "Learning sum-product networks with direct and indirect variable interactions", ICML,
+table 3. That those of ID-SPN are joint is concluded from their last column.
 
-What is not known of the published protocol: whether each row has a query of its own or all rows
-share one, and how shares are rounded. With queries drawn for each row, the figure of a true model
-can only fall as the share grows (Han 1978); the published figure of NLTCS rises from 30 to 50 %. So
-the same fit is also scored with one query for all rows, several times, which shows how much the
-choice of the query changes the figure. That the published figures of ID-SPN are joint is concluded
-from their last column: single columns of which nine tenths are queried are far less probable, under
-WinMine and here.
-
-The rank and the scale of the prior are those with the highest log probability of validation rows.
-Fits are variational, or by the exact sampler; their draws are one mixture. The record is written
-after every data set.
+With queries drawn for each row, the figure of a true model can only fall as the share grows (Han
+1978); the published figure of NLTCS rises from 30 to 50 %. So the same fit is also scored with one
+query for all rows, several times. The rank and the scale of the prior are those with the highest
+log probability of validation rows. Fits are variational, or by the exact sampler; their draws are
+one mixture.
 
     python -m benchmarks.prediction.row_completion --folder FOLDER
 """
@@ -230,13 +224,12 @@ column of the query, beside ID-SPN (Rooshenas and Lowd 2014, table 3):
 | DNA | -0.533 | -0.532 | -0.534 | -0.538 | -0.539 |
 | ID-SPN | -0.337 | -0.382 | -0.394 | -0.416 | -0.437 |
 
-Of DNA the model learns hardly more than independent columns (-0.558): these are marks for each of
-three letters at 60 places, which a few factors of log odds do not describe. Standard errors of ours
-are 0.001 to 0.007, and several differences on Jester, Audio and NLTCS are of that size.
+Of DNA the model learns hardly more than independent columns (-0.558). Standard errors of ours are
+0.001 to 0.007, and several differences on Jester, Audio and NLTCS are of that size.
 
 Two parts of the published protocol are not known: whether each row has a query of its own or all
-rows share one, and how shares are rounded. Each row has its own here; the script also scores
-queries that all rows share. The model is the logistic one with effects of columns.
+rows share one, and how shares are rounded. Each row has its own here. The model is the logistic one
+with effects of columns.
 """
 
 SET_NAMES = {"nltcs": "NLTCS", "baudio": "Audio", "jester": "Jester", "dna": "DNA"}

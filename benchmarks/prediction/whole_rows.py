@@ -2,21 +2,12 @@
 
 Binary density benchmarks with their published split (`row_completion`). The figure is the mean over
 all test rows of the log probability of the whole row, with memberships and row effects summed out,
-of the mixture of draws of all chains. Published is ID-SPN on NLTCS: Rooshenas and Lowd (2014),
-table 2.
-
-Rank, chains, sweeps, draws and seeds of each set are those of `RUNS` where no option says another.
-The first fit of NLTCS had the seed 5; why was not written down. One with the seed 0, which other
-sets have, was added and stands beside it.
-
-A fit is a part of the record: what this holds already is not fitted again. Fits may be made side by
-side, each in a file of its own name, and joined; then the mixture of the draws of all fits of a set
-and rank is told, too.
+of the mixture of draws of all chains. Rank, chains, sweeps, draws and seeds of each set are those
+of `RUNS` where no option says another. What the record holds already is not fitted again. Fits may
+be made side by side, each in a file of its own name, and joined.
 
     python -m benchmarks.prediction.whole_rows --folder FOLDER
-    python -m benchmarks.prediction.whole_rows --folder FOLDER --sets nltcs --ranks 8
-    python -m benchmarks.prediction.whole_rows --folder FOLDER --sets nltcs --seeds 1 \\
-        --part nltcs-10-1
+    python -m benchmarks.prediction.whole_rows --folder FOLDER --sets nltcs --part nltcs-10-1
     python -m benchmarks.prediction.whole_rows --join results/nltcs-*.json
 """
 

@@ -1,12 +1,8 @@
 """How likely is every rank of the zoo?
 
-Log evidence of each rank, and the probability of ranks.
-
 Independent runs of sequential Monte Carlo (`bmfjax.fit(..., sampler="smc")`) on a shipped matrix,
-at every rank; probabilities are under a uniform prior over these ranks. Ranks whose standard error
-is above the target are named.
+at every rank.
 
-    python -m benchmarks.rank.evidence
     python -m benchmarks.rank.evidence --data house-votes --ranks 1 2 3 4
 """
 

@@ -1,15 +1,10 @@
 """Are exclusive and overlapping components found?
 
-The benchmark of siddC/boolmf (`nested_factors.py` of its benchmarks, read there; the matrices
-are drawn anew here from its description, so that the numbers of its generator are not the same).
-500 samples fall into eight exclusive groups with a component of 80 features each, two pairs of
-which share 20 more; twelve components overlap them. Features are seen with probability 0.97, and
-others with 0.005; 10 % of the entries are hidden. A component is found where one of the fit has
-the same carriers with a Jaccard index of at least 0.8 and the same features with at least 0.5
-(features that only half of the carriers have are not counted as such).
-
-boolmf finds 10 to 11 of 12 and 8 of 8 in 460 to 480 s with eight chains, R-hat of the log
-likelihood up to 1.8; it learns the number of components, which is given here.
+The benchmark of siddC/boolmf (`nested_factors.py` of its benchmarks, read there; the matrices are
+drawn anew here from its description, so that the numbers of its generator are not the same). 500
+samples fall into eight exclusive groups with a component of 80 features each, two pairs of which
+share 20 more; twelve components overlap them. Features are seen with probability 0.97, and others
+with 0.005. Features that only half of the carriers have are not counted as a component's.
 """
 
 import time

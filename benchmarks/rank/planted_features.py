@@ -5,25 +5,17 @@ of a third of the columns by factors from 5 to 20, every other matrix with row e
 deviation one. "tiles": three Boolean tiles, ones with one probability inside and another outside.
 "effects": rows and columns that differ in their rates, without any tile.
 
-"positive" gives the share of memberships that are right, beside those with all parameters known and
-with all but the effects of rows, which are then summed out; F1 of the columns that are concerned,
-where their odds ratio is at least 8, beside that with everything known but the weights of a
-feature, under the prior that the fit learned for them; and how many 95 % intervals hold the weight.
-"tiles" gives, for features with positive weights and for the Boolean product with two rates, how
-many tiles have a kept one with a Jaccard index of cells of at least 0.8 that is real with a
-probability of at least 0.9, beside those that are as alike where the rates are known, and of the
-rows the columns, and of the columns the rows; and how many kept ones are like none. Of the Boolean
-product it gives the log posterior of the planted tiles beside that of the tiles found, under two
-rates: where the planted ones have more, the search has missed them, and where they have less, the
-data prefer others. "effects" gives how many are kept.
+A tile is found where a kept one has a Jaccard index of cells of at least 0.8 and is real with a
+probability of at least 0.9. Of the Boolean product there is the log posterior of the planted tiles
+beside that of the tiles found: where the planted ones have more, the search has missed them, and
+where they have less, the data prefer others.
 
 What a record holds already is not fitted again. Parts of the record may be made side by side, each
 in a file of its own name, and joined. A matrix that several parts fitted is told by all fits; that
 a seed made the same matrix in all of them is held by a checksum.
 
-    python -m benchmarks.rank.planted_features
     python -m benchmarks.rank.planted_features --kinds effects --runs 4
-    python -m benchmarks.rank.planted_features --kinds tiles --first 10 --runs 10 --part tiles-10
+    python -m benchmarks.rank.planted_features --kinds tiles --first 10 --part tiles-10
     python -m benchmarks.rank.planted_features --join results/tiles-*.json
 """
 
@@ -260,7 +252,7 @@ whose odds ratio is at least 8 have an F1 of 0.979, where 0.95 is asked: none of
 missed, and 44 are taken that are not concerned. With all else known, under the prior that the fit
 learned for the weights, F1 is 0.992. Intervals of 95 % hold in 95.8 %. Memberships are right in
 97.8 % of cases, and in 98.7 % with all parameters known: less than a point lies between them, as is
-asked. With all but the effects of rows known it is 97.9 %: nearly all of the distance is theirs.
+asked.
 
 Without any tile none is kept, in all of twenty matrices.
 
@@ -269,8 +261,7 @@ with two rates: 52 of 60; of the 58 that it keeps none is false. With the rates 
 the columns and of columns the rows, it is 52 of 60, too: on two matrices none. No search has missed
 any: in none of the matrices have the planted tiles a higher log posterior than those found.
 Features with positive weights find 41 of 60, and of the 59 that they keep five are like none: where
-tiles overlap their effects add, which the Boolean product does not. Earlier versions of this record
-had fits of other matrices of the same seeds beside these.
+tiles overlap their effects add, which the Boolean product does not.
 """
 
 

@@ -4,8 +4,6 @@ Bits of `data.npz` and `factors.npz` of a fit, and of the states and parts of a 
 flipped one at a time: every bit of the first and last 2,000 bytes (``--edge``), and a tenth of the
 others at random. Each time the fit or the checkpoint is read. Right is the same content, the state
 before, or one sentence (`InputError`); wrong is any other error, and other content.
-
-    python -m benchmarks.scale.flipped_bits [--share 0.1]
 """
 
 import collections

@@ -2,10 +2,7 @@
 
 `bmfjax fit` of the zoo is killed (SIGKILL) after a random number of seconds, and resumed, until it
 has been killed so often; a run that ends before goes on in another folder. After every kill the
-checkpoint is read: how many steps it holds, how old it was, whether a file was damaged. At the end
-the draws are compared with those of a run that nobody killed.
-
-    python -m benchmarks.scale.kills [--kills 20]
+checkpoint is read. At the end the draws are compared with those of a run that nobody killed.
 """
 
 import json

@@ -1,17 +1,13 @@
 """Is one chain faster on several devices?
 
-A Boolean product with noise, by single flips, by the relaxed model (exactly, or by IASG), or by
-the logistic model from minibatches; or ratings, of which one in a hundred is observed.
-One chain runs. On a CPU the devices are parts of one process, as many as `--devices`; on
-accelerators they are the first of those that JAX finds. Each way to run has a process of its own,
-and they take turns: medians over the rounds. Without a mesh the chain runs on whatever cores the
-system gives it, and pinned to one of them.
+A Boolean product with noise, by single flips, by the relaxed model (exactly, or by IASG), or by the
+logistic model from minibatches; or ratings, of which one in a hundred is observed. One chain runs.
+On a CPU the devices are parts of one process, as many as `--devices`; on accelerators they are the
+first of those that JAX finds. Each way to run has a process of its own, and they take turns:
+medians over the rounds.
 
     python -m benchmarks.scale.mesh [--rows 100000] [--columns 1000] [--rank 10] [--devices 2]
     python -m benchmarks.scale.mesh --model pmf --rows 10000 --columns 5000 --rank 32
-    python -m benchmarks.scale.mesh --model relaxed --rows 4096 --columns 512 --rank 30
-    python -m benchmarks.scale.mesh --model iasg --rows 20000 --columns 2000
-    python -m benchmarks.scale.mesh --model logistic --rows 20000 --columns 2000 --sweeps 40
 """
 
 import hashlib

@@ -2,12 +2,7 @@
 
 Boolean products of known factors with a tenth of the entries flipped, up to the 1.3 million cells
 by 20 thousand genes of Rukat et al. (2017). They are made, kept and sampled as packed words. Every
-size runs in a process of its own: seconds of making the matrix, of the starts, of compiling, of a
-sweep of all chains, and of what follows the draws; the peak of the resident memory; and the share
-of entries that the factors found get wrong, against the product without noise.
-
-    python -m benchmarks.scale.scale
-    python -m benchmarks.scale.scale --only 100,000x2,000
+size runs in a process of its own.
 """
 
 import resource
@@ -97,9 +92,8 @@ flipped.
 | 300,000 x 5,000 | 12.6 | 42.7 | 0.80 | 1.69 | 0 |
 | 1,300,000 x 20,000 | 205.5 | 50.8 | 12.2 | 8.03 | 0 |
 
-These are random products, of half ones: real data are harder. The runs are short (40, 20 and 12
-sweeps), and their verdicts say rightly that draws are too few. Starts look at a part of 2 million
-entries. Both orientations of the largest matrix are 6.5 GB.
+These are random products, of half ones: real data are harder. The runs are short, and their
+verdicts say rightly that draws are too few.
 """  # noqa: E501
 
 

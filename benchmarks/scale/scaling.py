@@ -1,14 +1,10 @@
 """What does a sweep cost as the matrix grows, and how near is it to C?
 
 Boolean products of known factors with a tenth of the entries flipped, sampled by one chain on one
-core without moves. Every size runs in a process of its own: processor milliseconds of a sweep, the
-median and the least of rounds, and the peak of the resident memory. Beside it the same update of
-all bits in C (`bit_sweep.c`, compiled for this processor): without the densities, the flip rate and
-the log joint density, which a sweep has, too. The limits are measured by two loops of that file:
-reading words that do not fit into the caches, and counting bits of words that do.
-
-    python -m benchmarks.scale.scaling
-    python -m benchmarks.scale.scaling --only 10000x1000x10
+core without moves. Every size runs in a process of its own. Beside it the same update of all bits
+in C (`bit_sweep.c`, compiled for this processor): without the densities, the flip rate and the log
+joint density, which a sweep has, too. The limits are measured by two loops of that file: reading
+words that do not fit into the caches, and counting bits of words that do.
 """
 
 import ctypes

@@ -2,13 +2,8 @@
 
 Tiles of counts for "nmf", and of ones for "relaxed", in an otherwise empty matrix with single
 entries strewn over it. It is given as a scipy sparse matrix, which stays sparse, and as a dense
-array, which is sampled dense. Every run has a process of its own: the peak of the resident memory,
-less what the process had when everything was imported, processor seconds of a sweep of all chains,
-and seconds of what follows the draws. The draws are from the same keys, and their log joint
-densities are compared. The largest matrix is run sparse only.
-
-    python -m benchmarks.scale.sparse_memory
-    python -m benchmarks.scale.sparse_memory --only 20,000x5,000
+array, which is sampled dense. Every run has a process of its own. The largest matrix is run sparse
+only.
 """
 
 import itertools

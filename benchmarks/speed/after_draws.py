@@ -1,10 +1,8 @@
 """What do the steps after the draws cost?
 
-What happens after the draws: peak memory and CPU seconds of every step.
-
 Draws are made here, not sampled: planted factors, of which every draw has some bits flipped. A step
-runs in a process of its own. Its memory is the peak of the resident memory while it runs, less
-that before it, so that what it was given does not count.
+runs in a process of its own. Its memory is the peak of the resident memory while it runs, less that
+before it.
 """
 
 import tempfile
@@ -133,9 +131,6 @@ for synthetic draws of four chains.
 | summary | 8 MB, 0.4 s | 14 MB, 1.0 s | 55 MB, 9.1 s |
 | probability | 4 MB, 0.3 s | 13 MB, 0.9 s | |
 | save | 22 MB, 1.5 s | 30 MB, 4.2 s | |
-
-The summary of the large matrix is the slowest: nearly all of its rows have other sets of factors,
-and each draw is summed over these.
 """
 
 

@@ -3,9 +3,7 @@
 The columns of a matrix with many rows are drawn from the numbers of their ones among the rows of
 one code, the set of their factors (`bmfjax.kernels.boolean.codes`). Here that is timed beside the
 kernel that reads the data once for every factor (`bmfjax.kernels.boolean.fused`), on random words,
-and the bits are compared. Then come whole sweeps in both ways.
-
-It needs an NVIDIA GPU. Cases are written as they end.
+and the bits are compared. Then come whole sweeps in both ways. It needs an NVIDIA GPU.
 
     python -m benchmarks.speed.counts_by_code --device gpu
 """

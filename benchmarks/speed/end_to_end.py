@@ -1,14 +1,8 @@
 """How long does it take from a sparse file to a report?
 
-A Boolean product of known factors, few of whose entries are ones, with noise: zeros that were
-turned into ones and ones that are missing. It is written as a sparse file. Then the command line
-fits it with its defaults, as a user would, in a process of its own: `bmfjax fit FILE --rank 20
---output FOLDER`. Seconds and processor seconds of the command, the peak of its resident memory,
-what it wrote, and the share of entries that the factors found get wrong, against the product
-without noise.
-
-    python -m benchmarks.speed.end_to_end
-    python -m benchmarks.speed.end_to_end --only npz
+A Boolean product of known factors, few of whose entries are ones, with noise is written as a sparse
+file. Then the command line fits it with its defaults, as a user would: `bmfjax fit FILE --rank 20
+--output FOLDER`. The share of wrong entries is against the product without noise.
 """
 
 import os

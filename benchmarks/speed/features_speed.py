@@ -1,12 +1,8 @@
 """What does a sweep of binary features cost?
 
 Boolean products of known factors with a tenth of the entries flipped; signed weights, the number of
-features found, one pair of chains as fits run them. Told are the processor milliseconds of a sweep
-of one chain, the median and the least of rounds; the processor seconds of the first sweep, which
-compiles; and the peak of the resident memory. Every size runs in a process of its own, on one core.
-
-    python -m benchmarks.speed.features_speed
-    python -m benchmarks.speed.features_speed --only 1000x200x16
+features found, one pair of chains as fits run them. Every size runs in a process of its own, on one
+core.
 """
 
 import resource

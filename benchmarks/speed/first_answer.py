@@ -1,22 +1,15 @@
 """How many seconds does a first answer take?
 
-Seconds by phase, without and with compiled programs kept.
+Each case is `bmfjax.fit` with its defaults, then what `bmfjax fit` writes, in a fresh process, in
+phases: "import", until the data are read; "start", checks, and where the chains start; "sample",
+from the first step to the last; "after", alignment, verdict, factors, and the fit and its report on
+disk; and "compile", tracing and compilation, which the other phases leave out.
 
-Each case is `bmfjax.fit` with its defaults, then what `bmfjax fit` writes, in a fresh process:
-
-* import: until the data are read;
-* start: checks, and where the chains start;
-* sample: from the first step to the last;
-* after: alignment, verdict, factors, and the fit and its report on disk;
-* compile: tracing and compilation, which the other phases leave out. The programs are counted,
-  whether they are compiled or read from the cache.
-
-The cache is empty the first time ("cold") and holds the programs of that run the second
-("warm"). On a machine that others use, too, the CPU seconds are those to compare. Ratings are
-fitted with more and more steps of one chain until the error of those held out is at most 0.909.
+The cache is empty the first time ("cold") and holds the programs of that run the second ("warm").
+Ratings are fitted with more and more steps of one chain until the error of those held out is at
+most 0.909.
 
     python -m benchmarks.speed.first_answer --movielens ml-100k --data data
-    python -m benchmarks.speed.first_answer --only zoo 700 --max-time 150 --append
 
 With `--limit 20` each case is instead `bmfjax fit --max-time 20` with an empty cache, the whole
 command, `--tries` times: how long it took, and whether there was a result.
@@ -331,18 +324,15 @@ core of two; `limit` is the `--max-time`, `clock` the seconds that passed:
 
 Both fits of the votes are "Reliable", after 2,480 draws a chain; again they take 25.1 s that pass.
 They are of one seed: others take up to twice as long (`calibration/verdict_goals.py`). The time of
-all others was up, and the clock has the page, too. The survey had births of features that were
-taken back since, and other work beside it; it is "Usable in part", with an R-hat of 1.224 and
-1.162. 700 x 765 has 25 draws after its warm-up, 20 x 50,000 has 11, and both say "Do not rely on
-this run". Missed are: 12 s for the votes the first time and 5 s again, where what follows the
-draws alone takes 4; 30 processor seconds for the survey; and at 700 x 765 and 20 x 50,000 an
+all others was up, and the clock has the page, too. The survey is "Usable in part", with an R-hat of
+1.224 and 1.162. 700 x 765 has 25 draws after its warm-up, 20 x 50,000 has 11, and both say "Do not
+rely on this run". Missed are: 12 s for the votes the first time and 5 s again, where what follows
+the draws alone takes 4; 30 processor seconds for the survey; and at 700 x 765 and 20 x 50,000 an
 answer to rely on. What follows the draws takes less than 10 s everywhere, as was the aim.
 
 With `--until usable` a run ends as soon as all parts of the verdict hold within the wider bounds of
 a usable fit. An earlier version so took 41.1 processor seconds the first time and 20.1 again, on
-one core of another machine: importing 3.1 and 1.9, starts 7.2 and 6.5, sampling 3.9 and 3.6, what
-follows 9.5 and 8.1. It was no more than a first answer, "Usable" after 282 draws a chain, at an
-R-hat of 1.554; a run now goes on until it is 1.2.
+one core of another machine.
 
 Boolean products, the default before, took less: the votes 14.1 processor seconds the first time and
 8.3 again, the zoo 12.1 and 6.1, calculator digits 36.9 and 14.2, and a random product, 512 x 512 at

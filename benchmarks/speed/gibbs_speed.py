@@ -1,9 +1,8 @@
 """What does a sweep of the relaxed sampler cost?
 
-What a sweep of the exact sampler costs beside its bare Gram products, and its draws beside NUTS.
-
-512 x 512, rank 30: medians of interleaved runs. 128 x 128, rank 30: effective draws of the log
-joint density per second against NumPyro's NUTS on the same model, both started at the truth.
+512 x 512, rank 30: a sweep of the exact sampler beside its bare Gram products, medians of
+interleaved runs. 128 x 128, rank 30: effective draws of the log joint density per second against
+NumPyro's NUTS on the same model, both started at the truth.
 """
 
 import functools

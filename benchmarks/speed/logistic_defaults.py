@@ -1,10 +1,8 @@
 """All entries or sampled ones, and what do they cost?
 
-Synthetic matrices as in `logistic_recall.py` (rank 10, standard normal factors, one 1 of every row
-held out), of several sizes and densities. Each is fitted from one start by both samplers, in a
-process of its own, in at most 500 steps: how many it took, whether the bound has settled, processor
-seconds (compilation included), the exact bound, recall at 10, and the most memory held. The default
-fit, four starts averaged, is measured on the 2000 x 1000 one, and of one more the cost of a step.
+Synthetic matrices as in `logistic_recall.py`, of several sizes and densities. Each is fitted from
+one start by both samplers, in a process of its own. The default fit, four starts averaged, is
+measured on the 2000 x 1000 one, and of one more the cost of a step.
 """
 
 import json
@@ -124,8 +122,8 @@ fit, from one start:
 | 5,000 x 2,000 | svi | 500, not settled | 68.3 | -663,800 | 0.330 |
 
 Sampled entries approach their bound slowly because their steps shrink. A step at 20,000 x 5,000
-takes 3.48 processor seconds with all entries and 0.38 with sampled ones. The machine was shared, so
-that processor seconds are those to compare; they include compilation.
+takes 3.48 processor seconds with all entries and 0.38 with sampled ones. Processor seconds include
+compilation.
 """
 
 

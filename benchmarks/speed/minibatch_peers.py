@@ -1,12 +1,9 @@
 """Is SGLD here better than that of another program?
 
 A logistic regression of 20,000 rows whose posterior is known, of `minibatch_regression.py` with
-fewer rows: SGLD of bmfjax beside that of blackjax, from minibatches of 256, from the mode, for the
-same processor seconds. Steps of blackjax are those of four with the least error against the known
-posterior, a choice that no user could make; ours are the defaults.
-
-    pip install blackjax
-    python -m benchmarks.speed.minibatch_peers
+fewer rows: SGLD of bmfjax beside that of blackjax (`pip install blackjax`), from minibatches of
+256, from the mode, for the same processor seconds. Steps of blackjax are those of four with the
+least error against the known posterior, a choice that no user could make; ours are the defaults.
 """
 
 import functools

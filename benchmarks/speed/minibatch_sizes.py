@@ -2,12 +2,9 @@
 
 The exact Gibbs sampler of the relaxed model (`TruncatedGibbs`) and the one that works from
 minibatches (`AuxiliaryGibbs`), on square matrices of tiles with noise, with the same prior and a
-learned precision. Both start at the same draw of the exact one. Of a fixed sample of factor
-entries: effective draws, and how far means and standard deviations of the two are apart, with the
-Monte Carlo variance of both subtracted, as in `bias_table.py`. The samplers take turns, a stretch
-of draws each; a cost is the median over the stretches, in processor time.
-
-    python -m benchmarks.speed.minibatch_sizes [--sizes 512 1024 2048 4096 8192]
+learned precision. Both start at the same draw of the exact one, and are compared as in
+`bias_table.py`. The samplers take turns, a stretch of draws each; a cost is the median over the
+stretches, in processor time.
 """
 
 import statistics
@@ -102,10 +99,9 @@ as much (three times was asked).
 | 4,096 x 4,096 | 62 | 66 | 24.5 | 72 | 1.09 |
 | 8,192 x 8,192 | 385 | 414 | 51 | 170 | 0.41 |
 
-A draw grows with rows + columns, and one of Gibbs with their product. Draws of minibatches are
-worth less: 0.44 effective ones each at 512 x 512, and 0.30 at 8,192. Means are within 0.017
-posterior standard deviations of those of Gibbs and standard deviations within 2.4 % up to 4,096. At
-8,192 standard deviations are 6.8 % off, of 140 draws alone.
+Draws of minibatches are worth less: 0.44 effective ones each at 512 x 512, and 0.30 at 8,192. Means
+are within 0.017 posterior standard deviations of those of Gibbs and standard deviations within 2.4
+% up to 4,096. At 8,192 standard deviations are 6.8 % off, of 140 draws alone.
 """  # noqa: E501
 
 

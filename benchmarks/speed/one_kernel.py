@@ -4,8 +4,7 @@ On a GPU a kernel draws the bits of all lines (`bmfjax.kernels.boolean.fused`). 
 against the array code on random words, by the shapes of its tiles, and their bits are compared.
 Then come whole sweeps with and without it, sweeps of binary features and of the largest matrix that
 fits, and the seconds of compiling the three programs of Boolean starts by options of the compiler.
-
-It needs an NVIDIA GPU. Parts are written as they end.
+It needs an NVIDIA GPU.
 
     python -m benchmarks.speed.one_kernel --device gpu
 """
@@ -275,4 +274,4 @@ def main(options):
             found = Found(Path(folder) / f"{part}.json")
             PARTS[part](found)
             figures[part] = found.figures
-            return figures
+            yield figures

@@ -1,13 +1,9 @@
 """What does a sweep of ratings cost beside SMURFF?
 
-Seconds a Gibbs sweep takes beside SMURFF, on a random 10000 x 5000 matrix with 1 % observed.
-
 Both sample Bayesian matrix factorisation with Normal-Wishart priors and a fixed noise precision,
-without effects, on the same entries, each in a process of its own on as many cores. Wall clock and
-processor time: on a machine that others use, too, the latter is the one to compare. SMURFF (a C++
+without effects, on the same entries, each in a process of its own on as many cores. SMURFF (a C++
 program, https://github.com/ExaScience/smurff) is not needed by the library: pip install smurff.
 
-    python -m benchmarks.speed.pmf_speed
     python -m benchmarks.speed.pmf_speed --threads 2            # both; a record of its own
     python -m benchmarks.speed.pmf_speed --threads 2 --divided  # as XLA compiles by default
 
