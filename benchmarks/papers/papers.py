@@ -8,10 +8,10 @@ record is not there yet says so in one word.
 
 import operator
 import re
-import statistics
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean
 from typing import NamedTuple
 
 from benchmarks.form import number, table
@@ -70,16 +70,12 @@ class Part(NamedTuple):
     left: str = ""  # by how much it is not better, and what keeps it from that
 
 
-def part(title: str, *rows: Row, why: str = "", left: str = "") -> Part:
+def part(title: str, *rows: Row, **said: str) -> Part:
     """Return a part of these rows."""
-    return Part(title, rows, why, left)
+    return Part(title, rows, **said)
 
 
 # ---- the figures ---------------------------------------------------------------------------------
-
-
-def _mean(values) -> float:
-    return statistics.mean(values)
 
 
 def _of_table_3_2(rows) -> int:
@@ -269,7 +265,7 @@ GONSIOR = (
             (
                 figure(
                     "ormachine_starts_8x8_noisy: matrices", 1,
-                    lambda found: _mean(_mean(one["errors"]) for one in found.values()),
+                    lambda found: mean(mean(one["errors"]) for one in found.values()),
                 ),
             ),
             "lower",
@@ -278,28 +274,23 @@ GONSIOR = (
             "4.2, clean and noisy, the worst run from the optimum", (0, 111),
             (_exact("clean", "optimum"), _exact("noisy", "optimum")), "lower",
         ),
-        Row(
-            "4.1, clean, IASG as published: flat, Normal and Laplace prior, batch 75",
-            (72, 713, 1919),
-            tuple(
-                _thesis(prior, data="clean", start="random", batch=75)
-                for prior in ("flat", "Normal", "PanPAL")
-            ),
-            said=(
-                "not compared: the thesis's sampler on a matrix of ours, where chains are still on "
-                "their way after 60,000 draws"
-            ),
-        ),
-        Row(
-            "4.1, noisy, the same", (722, 407, 1919),
-            tuple(
-                _thesis(prior, data="noisy", start="random", batch=75)
-                for prior in ("flat", "Normal", "PanPAL")
-            ),
-            said=(
-                "not compared: the thesis's sampler on a matrix of ours, where chains are still on "
-                "their way after 60,000 draws"
-            ),
+        *(
+            Row(
+                item, published,
+                tuple(
+                    _thesis(prior, data=data, start="random", batch=75)
+                    for prior in ("flat", "Normal", "PanPAL")
+                ),
+                said=(
+                    "not compared: the thesis's sampler on a matrix of ours, where chains are "
+                    "still on their way after 60,000 draws"
+                ),
+            )
+            for item, data, published in (
+                ("4.1, clean, IASG as published: flat, Normal and Laplace prior, batch 75",
+                 "clean", (72, 713, 1919)),
+                ("4.1, noisy, the same", "noisy", (722, 407, 1919)),
+            )
         ),
         Row("4.12", "intervals of the best threshold", shown=THESIS.format(12)),
     ),
@@ -315,9 +306,7 @@ GONSIOR = (
             ),
             said="in four records, six of them in two: all 134",
         ),
-        Row(
-            "4.7, two million noisy draws", "not shown", shown="thesis_figure_4_07_noisy.png",
-        ),
+        Row("4.7, two million noisy draws", "not shown", shown="thesis_figure_4_07_noisy.png"),
         *(
             Row(f"4.{k}", what, shown=THESIS.format(k))
             for k, what in enumerate(
@@ -434,7 +423,7 @@ RUKAT = (
         Row(
             "completed, 1 and 2 % observed, their program",
             (
-                figure("ormachine_completion: shares/0.01/released_program", 3, _mean),
+                figure("ormachine_completion: shares/0.01/released_program", 3, mean),
                 figure("boolean_peers_products: products/0.02/authors' program/mean", 4),
             ),
             (
@@ -456,8 +445,8 @@ RUKAT = (
         ),
         Row(
             "factors used of 20, where 5 are true",
-            (figure("ormachine_figures: empty_factors/as published/one half/20/used", 1, _mean),),
-            (figure("ormachine_figures: empty_factors/as published/learned/20/used", 1, _mean),),
+            (figure("ormachine_figures: empty_factors/as published/one half/20/used", 1, mean),),
+            (figure("ormachine_figures: empty_factors/as published/learned/20/used", 1, mean),),
             "lower", shown="ormachine_figures_empty.png",
         ),
     ),
@@ -625,10 +614,7 @@ HERNANDEZ = (
         Row("Kosarak, 2,000 and 40,000 rows", (0.388, 0.391), said=NO_DATA),
         Row("BMS-POS, 2,000 and 40,000 rows", (0.373, 0.373), said=NO_DATA),
         Row("Netflix, 2,000 and 40,000 rows", (0.198, 0.203), said=NO_DATA),
-        why=(
-            "That is of the sets that could be had: synthetic, retail, and WebView-2 with 2,000 "
-            "rows."
-        ),
+        why="That is of the sets that could be had: synthetic, retail, and a part of WebView-2.",
     ),
     part(
         "Hernandez-Lobato et al. (2014): draws of entries",
@@ -798,17 +784,11 @@ NOTEBOOK = (
                     figure(f"notebook_matrix: programs/bmfjax/{estimate}/{of}", 4)
                     for of in ("median_error", "worst_of_20")
                 ),
-                "lower", said=said,
+                "lower", said=f"as {who} predicts; as many sweeps, ours with a prior",
             )
-            for what, estimate, said in (
-                (
-                    "product of the factors' means", "product of means",
-                    "as the notebook predicts; as many sweeps, ours with a prior",
-                ),
-                (
-                    "mean of the products", "mean of products",
-                    "as this library predicts; as many sweeps, ours with a prior",
-                ),
+            for what, estimate, who in (
+                ("product of the factors' means", "product of means", "the notebook"),
+                ("mean of the products", "mean of products", "this library"),
             )
         ),
         why="The notebook prints one product, of one seed.",
