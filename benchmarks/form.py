@@ -1,6 +1,7 @@
 """What the generated pages are made of: a page for each question, tables, and numbers."""
 
 import fnmatch
+import functools
 import inspect
 import math
 import re
@@ -52,6 +53,25 @@ def page(
         own = name or Path(inspect.getfile(body)).stem
         title = question or doc.partition("\n")[0]
         PAGES[own] = Page(own, title, patterns or (own,), body, notes or {})
+        return body
+
+    return register
+
+
+def page_of_one(doc: str, **options):
+    """Register the function below it as the body of a page: it takes the figures of its one record.
+
+    The page and the record have the name of the script.
+    """
+
+    def register(body):
+        name = Path(inspect.getfile(body)).stem
+
+        @functools.wraps(body)
+        def of_records(records: Records):
+            return body(figures(records, name))
+
+        page(doc, name=name, **options)(of_records)
         return body
 
     return register

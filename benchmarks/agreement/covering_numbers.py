@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.agreement import nmf_samplers as ways
 from benchmarks.agreement.nmf_coverage import NOISE, SETS
 from benchmarks.device import script
-from benchmarks.form import Records, figures, page, settings_of, shown
+from benchmarks.form import page_of_one, settings_of, shown
 from bmfjax.diagnostics import covering_number, pairwise_distances
 
 RADII, APART, NUMBER = (1.0, 2.5), 6.0, 20
@@ -67,9 +67,8 @@ The fewest take 0.01 to 0.05 processor seconds a radius.
 """
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "covering_numbers")
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         "Balls that cover all draws, counted greedily as in Masood, Pan and Doshi-Velez (2016), "
         "and the fewest. `too many` is the largest difference, and `ratio` the largest ratio, over "

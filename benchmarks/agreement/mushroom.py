@@ -16,18 +16,7 @@ from sklearn.decomposition import NMF
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import (
-    SECONDS,
-    Records,
-    figures,
-    listed,
-    named,
-    notes,
-    page,
-    percent,
-    settings_of,
-    shown,
-)
+from benchmarks.form import SECONDS, listed, named, notes, page_of_one, percent, settings_of, shown
 from bmfjax.diagnostics import ess_bulk, split_rhat
 
 MODELS = {"Beta(1, 1)": bmfjax.OrMachine(), "1/2": bmfjax.OrMachine(usage=0.5, basis=0.5)}
@@ -92,9 +81,8 @@ nonnegative factorisation adds factors where the Boolean product does not.
 """
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
-    found = figures(records, "mushroom")
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     yield (
         "Wrong entries and log joint of each chain, under two priors of the densities; then of "
         "chains under one prior from the best solution of the other. Thresholded NMF is the "

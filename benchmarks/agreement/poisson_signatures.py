@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.device import HIDDEN, apart, held, script
-from benchmarks.form import Records, number, page, shown, table
+from benchmarks.form import number, page_of_one, shown, table
 
 TUMOURS, KINDS, MOST = 64, 96, 20
 #: Sizes of the totals: negative binomial with this mean and number.
@@ -100,8 +100,8 @@ with a million counts that are not zero takes 0.2 processor seconds a chain.
 """
 
 
-@page(__doc__)
-def tables(records: Records):
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         "64 tumours and 96 kinds of mutations; the number of signatures is found, up to 20. Found: "
         "a cosine above 0.9. Intervals are those of 95 % of the exposures to signatures that are "
@@ -110,8 +110,7 @@ def tables(records: Records):
         "minutes (bayesNMF, smallest BIC); 0, 0.85 and 0.85 at 20 in 0.6 to 3 minutes "
         "(SignatureAnalyzer)."
     )
-    (record,) = records.values()
-    runs = sorted(record["figures"]["runs"].items(), key=lambda item: int(item[0]))
+    runs = sorted(found["runs"].items(), key=lambda item: int(item[0]))
 
     def over(of, take, value, digits):
         return number(take([value(case) for case in of.values()]), digits)
@@ -139,8 +138,7 @@ def tables(records: Records):
          "verdict": "status?", "draws a chain": "draws?", "processor seconds": "cpu_seconds? 0",
          "commit": ""},
     )  # fmt: skip
-    if "sweep" in record["figures"]:
-        sweep = record["figures"]["sweep"]
+    if sweep := found.get("sweep"):
         yield (
             f"A sweep of one chain with 20 factors takes {number(sweep['cpu_seconds'], 2)} "
             f"processor seconds with {sweep['nonzero']:,} counts that are not zero "

@@ -16,7 +16,7 @@ from jax import random
 
 import bmfjax
 from benchmarks.device import script, some
-from benchmarks.form import Records, figures, named, number, page, settings_of, shown
+from benchmarks.form import named, number, page_of_one, settings_of, shown
 from bmfjax.diagnostics import (
     align,
     boolean_errors,
@@ -124,9 +124,8 @@ dense noisy matrices, on which the chains agree.
 """  # noqa: E501
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "relaxed_starts")
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         "Matrices of Gonsior (2019), algorithm 3.3. Wrong entries are against the noise-free "
         "matrix. `all chains`: the library's own Boolean factors, which never see it. `each "

@@ -17,7 +17,7 @@ from scipy.stats import rankdata
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, figures, named, page, shown
+from benchmarks.form import named, page_of_one, shown
 from bmfjax.diagnostics import split_rhat
 from bmfjax.infer import ChainRun, TruncatedGibbs
 
@@ -139,9 +139,8 @@ posterior standard deviation adds. These are exact draws on the dense noisy matr
 """  # noqa: E501
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "ambiguity")
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         "Posterior means and standard deviations of the factor entries, from exact draws, on the "
         "dense noisy matrix of 30 tiles. `half to all`: ratio of the standard deviation over half "

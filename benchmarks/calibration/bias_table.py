@@ -18,7 +18,7 @@ from scipy.stats import ks_2samp
 
 import bmfjax
 from benchmarks.device import script, some
-from benchmarks.form import Records, figures, notes, page, table
+from benchmarks.form import notes, page_of_one, table
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import ChainRun, TruncatedGibbs
 from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
@@ -257,8 +257,8 @@ wrong whatever they are multiplied by.
 _BIAS = ("mean", "sd", "ratio", "ks_near_0", "ks_inside", "ks_near_1", "ess_per_second", "seconds")
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     yield (
         "Uniform priors, learned precision; a long run of the exact sampler is the reference. All "
         "start at the same draw of the posterior. Over up to 300 entries of the factors:"
@@ -279,7 +279,7 @@ def tables(records: Records):
         "draw of SGLD is ten steps with block-Newton preconditioning (`bmfjax.kernels.langevin`). "
         "`truncate` is the auxiliary-variable step of `bmfjax.kernels.sgmcmc.boundary`."
     )
-    for size, case in figures(records, "bias_table").get("tables", {}).items():
+    for size, case in found["tables"].items():
         yield f"## {size}, rank {case['rank']}"
         yield (
             f"{case['entries']} entries, {case['near_0']} near 0 and {case['near_1']} near 1. The "

@@ -20,7 +20,7 @@ from sklearn import datasets
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import SECONDS, Records, figures, notes, number, page, table
+from benchmarks.form import SECONDS, notes, number, page_of_one, table
 from bmfjax.diagnostics import ess_bulk, split_rhat
 from bmfjax.infer import ChainRun
 
@@ -165,8 +165,8 @@ with control variates, or NUTS.
 """  # noqa: E501
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     yield (
         "Standard deviations over those of long runs of NUTS, and the largest difference of means "
         "in those standard deviations beside its Monte Carlo error. `theory` is the largest "
@@ -181,7 +181,7 @@ def tables(records: Records):
         ],
         [
             [name, row["coordinates"], kind, *_calibrated(row[kind])]
-            for name, row in figures(records, "iasg_calibration").get("rows", {}).items()
+            for name, row in found["rows"].items()
             for kind in ("None", "step", "sandwich", "top-up")
         ],
     )  # fmt: skip

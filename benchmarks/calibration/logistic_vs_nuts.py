@@ -16,7 +16,7 @@ from scipy.special import expit
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import SECONDS, Records, figures, notes, number, page, table
+from benchmarks.form import SECONDS, notes, number, page_of_one, table
 from bmfjax import models
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import ess_bulk, split_rhat
@@ -135,9 +135,8 @@ beside them. To trust a standard deviation, sample.
 """
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
-    found = figures(records, "logistic_vs_nuts")
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     yield (
         "Log odds of all entries of small matrices, beside NUTS. Differences are in posterior "
         "standard deviations. `ratio`: of standard deviations, at the 10, 50 and 90 % quantile of "

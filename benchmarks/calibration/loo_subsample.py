@@ -17,7 +17,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import reset_peak, resident, script, some
-from benchmarks.form import Records, figures, named, page, shown
+from benchmarks.form import named, page_of_one, shown
 from bmfjax.diagnostics import leave_one_out
 
 MODELS = ("nmf", "ormachine")
@@ -106,19 +106,18 @@ entry is 3,052 MB. The stream takes 19.6 s and 70 MB. There is no record of the 
 """
 
 
-@page(__doc__)
-def tables(records: Records):
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         "`subsample` is `arviz.loo_subsample` of `bmfjax.log_likelihood_fn`; `stream` scores every "
         "entry, a block at a time. Memory is the peak while either runs, less that before it. "
         "`apart` is the difference in standard errors of the subsample."
     )
-    found = figures(records, "loo_subsample").get("rows", {})
     ways = [
-        row | {"way": "subsample"} | row["subsample"] for row in named(found, "model")
+        row | {"way": "subsample"} | row["subsample"] for row in named(found["rows"], "model")
     ] + [
         row | {"way": "stream", "scored": row["entries"], "apart": None} | row["stream"]
-        for row in named(found, "model")
+        for row in named(found["rows"], "model")
     ]  # fmt: skip
     yield shown(
         ways,

@@ -21,7 +21,7 @@ from numpyro.infer import MCMC, NUTS
 
 import bmfjax
 from benchmarks.device import held, script
-from benchmarks.form import Records, figures, named, page, shown
+from benchmarks.form import named, page_of_one, shown
 from benchmarks.record import commit_of
 from bmfjax.diagnostics import ess_bulk
 
@@ -261,15 +261,14 @@ steps so short that draws follow each other, and `IASG` is not for it; both say 
 """
 
 
-@page(__doc__)
-def tables(records: Records):
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         "Each kernel at its defaults, beside NUTS: the largest difference of means in standard "
         "deviations of NUTS, and the ratio of standard deviations that is farthest from one, of "
         "quantities that rotations and relabelling leave as they are. The rule is that means off "
         "by more than 0.2, or standard deviations by more than 20 %, come with a warning."
     )
-    found = figures(records, "numpyro_kernels")
     rows, commits = found.get("rows", {}), found.get("commits", {})
     yield shown(
         [row for row in named(rows, "model", "kernel") if row["kernel"] != "NUTS"],

@@ -16,17 +16,7 @@ import numpy as np
 from jax import lax, random
 
 from benchmarks.device import script
-from benchmarks.form import (
-    Records,
-    figures,
-    named,
-    notes,
-    number,
-    page,
-    settings_of,
-    shown,
-    with_error,
-)
+from benchmarks.form import named, notes, number, page_of_one, settings_of, shown, with_error
 from bmfjax.diagnostics import ess_bulk, rank_statistics, rank_uniformity
 from bmfjax.families.boolean import LADDER, WHOLE_FACTORS
 from bmfjax.infer import geometric_ladder, parallel_tempering
@@ -189,9 +179,8 @@ _QUANTITIES = {
 }  # fmt: skip
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
-    found = figures(records, "ormachine_calibration")
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     runs = {label: found[name] for name, label in _CALIBRATION.items() if name in found}
     yield (
         "Matrices drawn from the model. Per cent of 95 % intervals that hold the truth, with "

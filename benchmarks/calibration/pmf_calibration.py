@@ -13,7 +13,7 @@ from jax import lax, random
 
 from benchmarks.calibration.cell_moments import cell_fits
 from benchmarks.device import script
-from benchmarks.form import Records, figures, mean_and_error, named, number, page, shown
+from benchmarks.form import mean_and_error, named, number, page_of_one, shown
 from bmfjax.kernels.numerics.normal_wishart import NormalWishart
 from bmfjax.kernels.ratings.entries import common_layout, entry_blocks
 from bmfjax.kernels.ratings.gibbs import PMFDensity, pmf_gibbs
@@ -71,9 +71,8 @@ cover 89.6 %, and these draws are not quite independent.
 """
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "pmf_calibration")
+@page_of_one(__doc__)
+def tables(found: dict):
     kept, level = found.get("kept", 0), found.get("level_percent", 90)
     yield (
         f"{found.get('repeats')} data sets of {found.get('rows')} x {found.get('columns')} drawn"
@@ -106,10 +105,8 @@ def main(options):
         for name, draws, truth in (("fits", drawn, fits), ("ratings", noisy, values)):
             low, high = np.quantile(draws, [0.05, 0.95], axis=0)
             covered[name].append(100 * np.mean((low <= truth[*at]) & (truth[*at] <= high)))
-    figures = {
+    return {
         **{n: getattr(options, n) for n in ("rows", "columns", "rank", "observed", "repeats")},
         "warmup": WARMUP, "kept": KEPT, "thin": THIN, "level_percent": 90,
         "covered_percent": {n: mean_and_error(c, 4) for n, c in covered.items()},
     }  # fmt: skip
-    print(figures["covered_percent"])
-    return figures

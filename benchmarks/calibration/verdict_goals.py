@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 from benchmarks.device import COMMIT, HIDDEN, apart, script, some
-from benchmarks.form import Records, figures, number, page, table
+from benchmarks.form import number, page_of_one, table
 
 RANKS = {"house-votes": 4, "zoo": 6, "bob-ross": 6}
 SEEDS = (0, 1, 2)
@@ -74,9 +74,8 @@ The goal is all three parts from each of three seeds, given or found: missed in 
 """
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "verdict_goals")
+@page_of_one(__doc__)
+def tables(found: dict):
     limits = found["limits"]
     told = ", ".join(f"{number(limit, 0)} where it is {kind}" for kind, limit in limits.items())
     yield (

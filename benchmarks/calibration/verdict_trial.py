@@ -42,7 +42,7 @@ from scipy.stats import binomtest
 
 import bmfjax
 from benchmarks.device import COMMIT, script, some
-from benchmarks.form import Records, figures, notes, number, page, shown, table
+from benchmarks.form import notes, number, page_of_one, shown, table
 from benchmarks.prediction import panel_data
 from benchmarks.record import commit_of
 from bmfjax.diagnostics.align import MOST, agreements
@@ -391,9 +391,8 @@ that does not hold is among these. The sentence says "from one start" of them, a
 """
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
-    found = figures(records, "verdict_trial")
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     late = sum(run["timed_out"] for run in found["runs"])
     yield (
         f"{found['cases']} of {found['asked']} cases took {number(found['cpu_seconds'])} "

@@ -22,16 +22,7 @@ import numpy as np
 from jax import lax, random
 
 from benchmarks.device import script, some
-from benchmarks.form import (
-    Records,
-    figures,
-    mean_and_error,
-    number,
-    page,
-    settings_of,
-    table,
-    with_error,
-)
+from benchmarks.form import Records, figures, mean_and_error, named, page, settings_of, shown
 from benchmarks.papers import calculator_digits as digits
 from bmfjax.data import BinaryMatrix
 from bmfjax.kernels.boolean.density import BitPrior
@@ -228,35 +219,24 @@ def tables(records: Records):
         "entries missing: per cent of all entries that is wrong, with standard errors over masks. "
         "Rukat et al. (2017) give 1.4 % for one layer and 0.4 % for three."
     )
-    ways = ("wrong", "one chain", "product of means", "known segments", "known digits")
+    ways = ("one chain", "product of means", "known segments", "known digits")
     for name in ("calculator_digits_causes", "calculator_digits_starts"):
         found = figures(records, name)
         if not found:
             continue
         yield f"## {name}"
         yield settings_of(found)
-        yield table(
-            ["model", "mean of products", *ways[1:], "masks of at most 0.4 %", "spread"],
-            [
-                [
-                    case_name,
-                    *(with_error(case[w]["mean"], case[w]["standard_error"], 2) for w in ways),
-                    case["masks_at_most_published"],
-                    number(case.get("spread_of_masks"), 2),
-                ]
-                for case_name, case in found.get("cases", {}).items()
-            ],
-        )
+        yield shown(
+            named(found["cases"], "model"),
+            {"model": "", "mean of products": "wrong ±2", **{way: f"{way} ±2" for way in ways},
+             "masks of at most 0.4 %": "masks_at_most_published", "spread": "spread_of_masks? 2"},
+        )  # fmt: skip
 
 
 @script(
-    __doc__,
-    seeds=(10, "masks"),
-    chains=2,
-    sweeps=200,
-    cases=some(CASES),
+    __doc__, seeds=(10, "masks"), chains=2, sweeps=200, cases=some(CASES),
     name=("calculator_digits_causes", "of the record"),
-)
+)  # fmt: skip
 def main(options):
     warnings.filterwarnings("ignore", message="layer 2 has")  # ten factors for ten digits
     found = {n: getattr(options, n) for n in ("seeds", "chains", "sweeps")} | {"cases": {}}

@@ -20,7 +20,7 @@ import optax
 import bmfjax
 from benchmarks.calibration.bias_table import Posterior, compare, moments
 from benchmarks.device import script
-from benchmarks.form import Records, figures, named, page, shown
+from benchmarks.form import named, page_of_one, shown
 from benchmarks.papers import thesis_samplers as thesis
 from bmfjax.data import thesis_matrix
 
@@ -127,9 +127,8 @@ None of the preconditioners mends what clamping does.
 """
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "iasg_bounds")
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         "Held against the exact sampler: `difference` is the root mean square difference of means, "
         "in posterior standard deviations, and `ratio` the median ratio of standard deviations. "

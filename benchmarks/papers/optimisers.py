@@ -30,7 +30,7 @@ from sklearn.decomposition import NMF
 import bmfjax
 from benchmarks.agreement.relaxed_starts import KINDS
 from benchmarks.device import script, some
-from benchmarks.form import Records, notes, number, page, settings_of, table
+from benchmarks.form import Records, named, notes, number, page, settings_of, shown
 from benchmarks.papers.elbmf import elbmf
 from bmfjax.diagnostics import boolean_errors, threshold_pairs
 from bmfjax.optimize import best_reconstruction, panpal, polish, primp, trusted
@@ -255,21 +255,8 @@ def tables(records: Records):
         yield from _optimised(record["figures"])
 
 
-def _posteriors(thesis: dict):
-    """Say what the posteriors tell of the number of factors, and how far to rely on them."""
-    rows = [
-        [
-            matrix, method,
-            ", ".join(f"{n}: {p:.2f}" for n, p in case["rank_probabilities"].items() if p >= 0.005),
-            number(case["rhat"], 3), case["verdict"],
-        ]
-        for matrix, methods in thesis.items()
-        for method, case in methods.items()
-        if isinstance(case, dict) and "verdict" in case
-    ]  # fmt: skip
-    if rows:
-        yield "Posterior probability of every number of factors of at least 0.005, and the verdict."
-        yield table(["matrix", "model", "probabilities", "R-hat", "verdict"], rows)
+def _probable(case: dict) -> str:
+    return ", ".join(f"{n}: {p:.2f}" for n, p in case["rank_probabilities"].items() if p >= 0.005)
 
 
 def _optimised(found: dict):
@@ -288,18 +275,26 @@ def _optimised(found: dict):
                 "its seconds are those of the selection."
             )
         yield said
-        rows = [
-            [
-                matrix, method, case["errors_observed"], case["errors_noise_free"], case["rank"],
-                number(case["seconds"], 1),
-            ]
+        cases = {
+            matrix: {method: case for method, case in methods.items() if isinstance(case, dict)}
             for matrix, methods in found["thesis"].items()
-            for method, case in methods.items()
-            if isinstance(case, dict)
-        ]  # fmt: skip
-        header = ["against the data", "against the noise-free matrix", "rank", "seconds"]
-        yield table(["matrix", "method", *header], rows)
-        yield from _posteriors(found["thesis"])
+        }
+        yield shown(
+            named(cases, "matrix", "method"),
+            {"matrix": "", "method": "", "against the data": "errors_observed",
+             "against the noise-free matrix": "errors_noise_free", "rank": "",
+             "seconds": "seconds 1"},
+        )  # fmt: skip
+        if judged := [case for case in named(cases, "matrix", "method") if "verdict" in case]:
+            yield (
+                "Posterior probability of every number of factors of at least 0.005, and the "
+                "verdict."
+            )
+            yield shown(
+                judged,
+                {"matrix": "", "model": "method", "probabilities": _probable, "R-hat": "rhat 3",
+                 "verdict": ""},
+            )  # fmt: skip
     if "kovacs" in found:
         study = found["kovacs"]
         yield "### Beside Kovacs, Gunluk and Hauser (2021)"
@@ -323,15 +318,10 @@ def _optimised(found: dict):
 
 
 def _polished(cells: dict, columns: tuple[str, ...]) -> str:
-    return table(
-        ["matrix, rank", "shape", "wrong", *(n.replace("_", " ") for n in columns), "seconds"],
-        [
-            [
-                name, " x ".join(number(n) for n in cell["shape"]), cell["errors"],
-                *(cell[n] for n in columns), number(cell["seconds"], 1),
-            ]
-            for name, cell in cells.items()
-        ],
+    return shown(
+        named(cells, "matrix, rank"),
+        {"matrix, rank": "", "shape": lambda cell: " x ".join(map(number, cell["shape"])),
+         "wrong": "errors", **{n.replace("_", " "): n for n in columns}, "seconds": "seconds 1"},
     )  # fmt: skip
 
 

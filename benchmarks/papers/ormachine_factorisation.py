@@ -16,7 +16,7 @@ from jax import random
 
 import bmfjax
 from benchmarks.device import script, some
-from benchmarks.form import Records, figures, number, page, percent, table, with_error
+from benchmarks.form import named, page_of_one, percent, shown
 from benchmarks.papers.boolean_runs import Schedule, program
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data
 
@@ -115,31 +115,28 @@ Learned densities are worse on the 100 x 100 matrices at 45 %: 0.484 beside 0.40
 """
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "ormachine_factorisation")
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         "Entries of random products are flipped. Share of entries in which the rounded posterior "
         "mean differs from the noise-free matrix, with standard errors over the matrices. The "
         "published curve is that of Rukat et al. (2017), figure 4, read off the plot to about "
         "0.03; blank where it was not."
     )
-    yield table(
-        ["schedule", "burn-in", "kept", "starts"],
-        [[n, s["burn"], s["keep"], s["starts"]] for n, s in found.get("schedules", {}).items()],
+    yield shown(
+        named(found.get("schedules", {}), "schedule"),
+        {"schedule": "", "burn-in": "burn", "kept": "keep", "starts": ""},
     )
     for problem, runs in found.get("problems", {}).items():
         yield f"## {problem}"
         flips = list(next(iter(runs.values())))
-        rows = [
-            [f"{percent(float(flip), 0)} %"]
-            + [with_error(run[flip]["mean"], run[flip]["standard_error"], 5)
-               for run in runs.values()]
-            + [number(next(iter(runs.values()))[flip].get(n))
-               for n in ("published",)]
-            for flip in flips
-        ]  # fmt: skip
-        yield table(["flips", *runs, "published curve"], rows)
+        first = next(iter(runs))
+        yield shown(
+            [{"flips": flip} | {name: run[flip] for name, run in runs.items()} for flip in flips],
+            {"flips": lambda row: f"{percent(float(row['flips']), 0)} %"}
+            | {name: f"{name} ±5" for name in runs}
+            | {"published curve": f"{first}/published?"},
+        )  # fmt: skip
 
 
 @script(

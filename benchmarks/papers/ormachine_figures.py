@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, figures, listed, named, number, page, percent, shown
+from benchmarks.form import listed, named, number, page_of_one, percent, shown
 from benchmarks.papers.boolean_runs import Schedule, program
 from bmfjax.kernels.boolean.words import packed_data
 
@@ -143,9 +143,8 @@ half: of 20 factors given for products of rank 5 it uses 5.5 and 14.9. The talk 
 """
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "ormachine_figures")
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         "Two pictures of the talk on Rukat et al. (2017), over "
         f"{number(found.get('repeats'))} random matrices of each kind. `sure`: share of the "

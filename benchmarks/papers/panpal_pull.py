@@ -11,7 +11,7 @@ from jax import random
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, figures, number, page, table
+from benchmarks.form import number, page_of_one, table
 from bmfjax.optimize import tiling
 from bmfjax.optimize.palm import (
     Factors,
@@ -100,9 +100,8 @@ stays as published. One matrix was tried.
 """
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "panpal_pull")
+@page_of_one(__doc__)
+def tables(found: dict):
     at = found["objective"]
     yield (
         f"{found['size']} x {found['size']}, {found['rank']} tiles, {number(found['ones'])} ones. "

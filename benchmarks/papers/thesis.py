@@ -22,7 +22,6 @@ holds, with `--part NAME` as thesis_tables_NAME and thesis_runs_NAME.
 
 import functools
 import itertools
-import math
 import shutil
 import statistics
 import time
@@ -149,11 +148,8 @@ def chain_of(run: Run, num_draws: int) -> ChainRun:
     )
 
 
-def carry_out(run: Run, num_draws: int, work: Path, limit: float = math.inf) -> dict | None:
-    """Make a run, or what is left of it, and return what is kept of it.
-
-    After `limit` seconds it stops at a checkpoint, and None is returned.
-    """
+def carry_out(run: Run, num_draws: int, work: Path) -> dict:
+    """Make a run, or what is left of it, and return what is kept of it."""
     folder = work / f"{run.name}.checkpoint"
     folder.mkdir(parents=True, exist_ok=True)
     store = Checkpoint(folder, {**run._asdict(), "num_draws": num_draws})
@@ -165,17 +161,12 @@ def carry_out(run: Run, num_draws: int, work: Path, limit: float = math.inf) -> 
 
     def on_chunk(chain):
         nonlocal written
-        late = time.monotonic() - began > limit
-        if late or time.monotonic() - written > INTERVAL:
+        if time.monotonic() - written > INTERVAL:
             chain.seconds = before + time.monotonic() - began
             store.write(chain)
             written = time.monotonic()
-        return late
 
     chain.finish(on_chunk=on_chunk)
-    if not chain.is_complete:
-        print(f"{run.name}: stopped after {chain.steps_done:,} draws; run again to go on")
-        return None
     kept = {"seconds": np.float64(before + time.monotonic() - began)}
     reduced, trace = chain.reduced(), chain.trace()
     for name, found in reduced["moments"].items():
@@ -252,7 +243,7 @@ def write_records(work: Path, shorter: int, output: Path | None, part: str = "")
     """
     held = held_runs(work)
     rows = {run: figures_of(run, read(path)) for run, path in held.items()}
-    common = {"shorter": shorter} if shorter > 1 else {}
+    common, end = {"shorter": shorter} if shorter > 1 else {}, f"_{part}" if part else ""
     of_tables = [run for run in rows if run.published]
     whole = {r[:-1] for r in runs_of_table([0]) if r.published} == {r[:-1] for r in of_tables}
     if of_tables and not (whole or part):
@@ -266,17 +257,12 @@ def write_records(work: Path, shorter: int, output: Path | None, part: str = "")
             "ones_in_the_noise_free_matrix": int(thesis_matrix("clean", "8x8", 0).clean.sum()),
             "rows": [rows[run] for run in of_tables],
         }  # fmt: skip
-        print(write_record(named("thesis_tables", part), table, output))
+        print(write_record(f"thesis_tables{end}", table, output))
     others = [row for run, row in rows.items() if not run.published]
     if others:
         left = sum(run not in held for run in runs_of_table([0]))
         figures = {**common, "runs_of_table_3_2_left": left, "rows": others}
-        print(write_record(named("thesis_runs", part), figures, output))
-
-
-def named(record: str, part: str) -> str:
-    """The name of a record, or of a part of it."""
-    return f"{record}_{part}" if part else record
+        print(write_record(f"thesis_runs{end}", figures, output))
 
 
 NOTES = notes(
@@ -500,7 +486,6 @@ _FIGURES = {
     batch=dict(type=int, nargs="*", help="only these batches"),
     seeds=dict(type=int, nargs="*", default=[0], help="of the matrices"),
     shorter=(1, "divide all lengths, for a trial"),
-    limit=(math.inf, "seconds of a run, which then stops"),
     list=(False, "list the runs, and end"),
     part=("", "name of a part: ends the records' names"),
 )  # fmt: skip
@@ -519,9 +504,7 @@ def main(options):
         if options.list:
             print("done" if path.exists() else "    ", *run)
         elif not path.exists():
-            kept = carry_out(run, run.draws // options.shorter, options.work, options.limit)
-            if kept is None:
-                continue
+            kept = carry_out(run, run.draws // options.shorter, options.work)
             # Under another name until it is whole.
             with path.with_suffix(".part").open("wb") as file:
                 np.savez_compressed(file, **kept)

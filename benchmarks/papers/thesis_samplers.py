@@ -15,7 +15,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, figures, notes, number, page, shown
+from benchmarks.form import notes, number, page_of_one, shown
 from benchmarks.papers.thesis import lowest_error
 from bmfjax.data import thesis_matrix
 from bmfjax.diagnostics import oracle_threshold
@@ -152,9 +152,8 @@ coordinates are held at their bounds, and names the exact sampler. Use that for 
 """  # noqa: E501
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
-    found = figures(records, "thesis_samplers")
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     yield (
         f"The matrices of the tables of Gonsior (2019), rank {found.get('rank')}, Normal prior, "
         f"about {number(found.get('seconds'))} seconds of sampling each, of which the first half "
@@ -183,5 +182,4 @@ def main(options):
     for row in study(options.seconds):
         print(row, flush=True)
         rows.append(row)
-    figures = {"rank": RANK, "seconds": options.seconds, "rows": rows}
-    return figures
+    return {"rank": RANK, "seconds": options.seconds, "rows": rows}

@@ -19,7 +19,7 @@ from jax import random
 import bmfjax
 from benchmarks.agreement.relaxed_starts import KINDS
 from benchmarks.device import script, some
-from benchmarks.form import Records, figures, page, table
+from benchmarks.form import page_of_one, table
 from benchmarks.papers.panpal_pull import MAX_STEPS, TOLERANCE, WAYS, pulled
 from bmfjax.optimize import tiling, trusted
 from bmfjax.optimize.palm import Factors, arrays_of, matrix_of, minimise, palm
@@ -86,9 +86,8 @@ pull [finds all tiles](#why-does-panpal-find-no-tile-of-8-x-8) of a clean matrix
 """
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "trustpal")
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         f"{found.get('size')} x {found.get('size')}, {found.get('rank')} tiles. `inside` counts "
         "tiles at each pair of thresholds only where noise alone hardly holds them, as published; "

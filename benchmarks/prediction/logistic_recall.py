@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import SECONDS, Records, notes, number, page, table, with_error
+from benchmarks.form import SECONDS, Records, notes, number, page, shown, table, with_error
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import prediction_scores, recall_at
 from bmfjax.variational import (
@@ -187,7 +187,7 @@ def rows_inferred(basis, values, seen, prior):
     return np.asarray(lp.probability(*lp.all_moments(lp.LogisticPosterior(usage, known, bias))))
 
 
-def implicit_scores(training, seed, only=tuple(IMPLICIT)) -> dict:
+def implicit_scores(training, seed) -> dict:
     """Of the models of the package implicit: scores, and the seconds of the fit."""
     try:
         from implicit.als import AlternatingLeastSquares
@@ -195,8 +195,7 @@ def implicit_scores(training, seed, only=tuple(IMPLICIT)) -> dict:
     except ImportError:
         return {}
     found, ones = {}, scipy.sparse.csr_matrix(training.astype(np.float32))
-    for name in only:
-        options = IMPLICIT[name]
+    for name, options in IMPLICIT.items():
         kind = AlternatingLeastSquares if "ALS" in name else LogisticMatrixFactorization
         began = time.perf_counter()
         model = kind(factors=RANK, random_state=seed, **options)
@@ -271,7 +270,6 @@ def picture(each: list[dict], draws: float, path: Path) -> None:
         cell.set_xlabel("entries drawn")
         cell.set_title(title, fontsize=10, loc="left")
     axes[0].legend(fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 
 
@@ -348,24 +346,24 @@ def tables(records: Records):
             if found["gain"]
             else f"{number(found['rows'])} x 1,000."
         )
-        rows = [
-            [
-                label, row["repeats"], with_error(row["recall"], row.get("recall_error"), 4),
-                number(PUBLISHED_RECALL.get(kind.removesuffix("_fit"), {}).get(method)),
-                with_error(row["auc"], row.get("auc_error"), 4),
-                with_error(row["average_precision"], row.get("average_precision_error"), 4),
-                number(row.get("seconds", row.get("cpu_seconds")), 1),
-            ]
-            for method, label in _RECALLED.items()
-            if (row := found["table"].get(method))
-        ]  # fmt: skip
-        header = ["method", "repeats", "recall at 10", "published", "AUC", "average precision"]
-        yield table([*header, "seconds"], rows)
+        published = PUBLISHED_RECALL.get(kind.removesuffix("_fit"), {})
+        yield shown(
+            [{"method": n} | found["table"][n] for n in _RECALLED if n in found["table"]],
+            {"method": lambda row: _RECALLED[row["method"]], "repeats": "",
+             "recall at 10": _measured("recall"),
+             "published": lambda row, of=published: of.get(row["method"]),
+             "AUC": _measured("auc"), "average precision": _measured("average_precision"),
+             "seconds": lambda row: number(row.get("seconds", row.get("cpu_seconds")), 1)},
+        )  # fmt: skip
         if found["gain"]:
             yield from _paired(found)
         if "parts" in found and found["gain"]:
             yield f"![Recall and the size of the minibatch as entries are drawn]({name}.png)"
         yield from _hidden(found)
+
+
+def _measured(figure: str):
+    return lambda row: with_error(row[figure], row.get(f"{figure}_error"), 4)
 
 
 def _paired(found: dict):

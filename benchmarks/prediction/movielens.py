@@ -267,6 +267,7 @@ def _score(case: dict | None, figure: str, digits: int) -> str:
 )  # fmt: skip
 def main(options):
     title, user, item, x = read_ratings(options.folder)
+    options.record += "" if title == "100K" else f"_{title.lower()}"
     tables = {}
     for percent in options.percent:
         found, seconds = one_share(user, item, x, percent, options)
@@ -280,6 +281,4 @@ def main(options):
             "observed_percent": {f"{p:g}": t for p, t in ordered.items()},
             "published_percent_right": {"observed_percent": PERCENT, **PUBLISHED[title]},
         }
-        name = "movielens" if title == "100K" else f"movielens_{title.lower()}"
-        options.record = name
         yield figures

@@ -25,11 +25,9 @@ from sklearn.preprocessing import StandardScaler
 import bmfjax
 from benchmarks.device import script
 from benchmarks.form import (
-    Records,
-    figures,
     named,
     number,
-    page,
+    page_of_one,
     percent,
     settings_of,
     shown,
@@ -139,9 +137,8 @@ several solutions.
 """
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "ormachine_labels")
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         "Per cent right in cross-validation, from factors learned without the labels. The usage "
         "of the Boolean model is its posterior mean. R-hat is that of the chains of the fit."

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.device import script
-from benchmarks.form import Records, page, shown, with_error
+from benchmarks.form import page_of_one, shown, with_error
 
 
 def one(counts: pd.DataFrame, rank: int, scale: float | None, max_cpu: float) -> dict:
@@ -51,16 +51,15 @@ scatters by 61 for 1.9 ± 1.1.
 """
 
 
-@page(__doc__)
-def tables(records: Records):
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         "Fits of both models, with the same number of factors and the same time. The dispersions "
         "are those of `fit.check()`: of all columns, or of the one that is named. The log score is "
         "that of an entry left out, in nats."
     )
-    (record,) = records.values()
     yield shown(
-        [{"counts": n} | case for n, of in record["figures"]["runs"].items() for case in of],
+        [{"counts": n} | case for n, of in found["runs"].items() for case in of],
         {"counts": "", "rows": "", "columns": "", "model": "", "dispersions": "worst",
          "data": "observed 2",
          "replicates": lambda case: with_error(case["expected"], case["sd"], 2),
@@ -74,7 +73,6 @@ def tables(records: Records):
     max_cpu=(60.0, "processor seconds of a fit"),
 )  # fmt: skip
 def main(options):
-
     runs = {}
     for path in options.files:
         counts = pd.read_csv(path)

@@ -3,8 +3,7 @@
 The publisher's five folds, u1 to u5 (https://grouplens.org/datasets/movielens/), each a fifth of
 the ratings held out. Give the folder that the archive unpacks to; where it has no folds, `u.data`
 is cut into five at random. Published beside: mean squared errors of the same five-fold protocol
-from Brouwer's comparison of priors (github.com/ThomasBrouwer/BMF_Priors). Of MovieLens 1M, whose
-folder has `ratings.dat`, a random tenth is held out.
+from Brouwer's comparison of priors (github.com/ThomasBrouwer/BMF_Priors).
 
     python -m benchmarks.prediction.pmf_movielens --folder ml-100k
 
@@ -54,31 +53,21 @@ STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
 
 
 def read_folds(folder: Path):
-    """What the data are, whether the folds are the publisher's, and their (train, test) tables.
+    """Whether the folds are the publisher's, and their (train, test) tables.
 
     A table has user and item from 0, and stars.
     """
     archive = next(folder.glob("*splits.tar.xz"), None)
     if (folder / "u1.base").is_file() or archive:
-        return (
-            "MovieLens 100K",
-            True,
-            [
-                tuple(_table(folder, archive, f"u{k}.{part}") for part in ("base", "test"))
-                for k in range(1, 6)
-            ],
-        )
-    if (folder / "ratings.dat").is_file():
-        table = _parsed((folder / "ratings.dat").read_text(encoding="latin-1"), "::")
-        held = np.random.default_rng(0).permutation(len(table)) % 10 == 0
-        return "MovieLens 1M", False, [(table[~held], table[held])]
+        return True, [
+            tuple(_table(folder, archive, f"u{k}.{part}") for part in ("base", "test"))
+            for k in range(1, 6)
+        ]
     if not (folder / "u.data").is_file():
-        raise InputError(
-            f"{folder} has none of u1.base, u.data and ratings.dat; give the publisher's folder"
-        )
+        raise InputError(f"{folder} has neither u1.base nor u.data; give the publisher's folder")
     table = _parsed((folder / "u.data").read_text())
     part = np.random.default_rng(0).permutation(len(table)) % 5
-    return "MovieLens 100K", False, [(table[part != k], table[part == k]) for k in range(5)]
+    return False, [(table[part != k], table[part == k]) for k in range(5)]
 
 
 def shape_of(folds) -> tuple[int, int]:
@@ -94,8 +83,8 @@ def _table(folder, archive, name):
         return _parsed(files.extractfile(name).read().decode())
 
 
-def _parsed(text, separator="\t"):
-    lines = [line.split(separator)[:3] for line in text.split("\n") if line]
+def _parsed(text):
+    lines = [line.split("\t")[:3] for line in text.split("\n") if line]
     return np.array(lines, int) - [1, 1, 0]
 
 
@@ -227,12 +216,12 @@ intervals. The targets were 0.882, and 90 % within half a percent:
 """  # noqa: E501
 
 
-@page(__doc__, "pmf_movielens", "pmf_movielens_1m", notes=NOTES)
+@page(__doc__, "pmf_movielens", notes=NOTES)
 def tables(records: Records):
     yield (
-        "Root mean squared error of predicted stars. Of 100K, mean of the publisher's five folds "
-        "with its standard error. Published: roots of the five-fold mean squared errors in "
-        "Brouwer's comparison of priors. Of 1M, a random tenth is held out."
+        "Root mean squared error of predicted stars, mean of the publisher's five folds with its "
+        "standard error. Published: roots of the five-fold mean squared errors in Brouwer's "
+        "comparison of priors."
     )
     for found, models in _models(records):
         yield models
@@ -250,9 +239,9 @@ def tables(records: Records):
 def tables_of_attributes(records: Records):
     yield (
         "Root mean squared error of predicted stars and per cent of the held-out stars inside of "
-        "their 90 % intervals; of 100K means over the publisher's five folds with standard "
-        "errors, of 1M a random tenth. Intervals of the ordered probit end at stars. Users: age, "
-        "gender, occupation; films: year, genres."
+        "their 90 % intervals, means over the publisher's five folds with standard errors. "
+        "Intervals of the ordered probit end at stars. Users: age, gender, occupation; films: "
+        "year, genres."
     )
     for _, models in _models(records, **{"inside, %": "inside_of_90_percent * 100 ±2"}):
         yield models
@@ -272,7 +261,7 @@ def _models(records: Records, **more: str):
     samples=240, attributes=(False, "with attributes in the prior means, first rank"),
 )  # fmt: skip
 def main(options):
-    title, published, folds = read_folds(options.folder)
+    published, folds = read_folds(options.folder)
     shape = shape_of(folds)
     layout = common_layout([train.T[:2] for train, _ in folds], shape)
     rows = {}
@@ -284,8 +273,7 @@ def main(options):
             for name, d in models(options.ranks).items()
         )
     )
-    kind = "pmf_movielens_attributes" if options.attributes else "pmf_movielens"
-    kind += "_1m" if title.endswith("1M") else ""
+    options.record += "_attributes" * options.attributes
     for name, found in runs:
         errors, inside, seconds = zip(*found, strict=True)
         rows[name] = {
@@ -297,10 +285,9 @@ def main(options):
             rows[name]["inside_of_90_percent"] = mean_and_error(inside, 4)
         print(name, rows[name], flush=True)
         figures = {
-            "data": title, "publishers_folds": published,
+            "data": "MovieLens 100K", "publishers_folds": published,
             **{n: getattr(options, n) for n in ("chains", "warmup", "samples")},
             "models": rows,
-            "published_rmse": PUBLISHED if title.endswith("100K") else {},
+            "published_rmse": PUBLISHED,
         }  # fmt: skip
-        options.record = kind
         yield figures

@@ -62,6 +62,7 @@ def one_share(user, item, x, percent, options):
 )  # fmt: skip
 def main(options):
     title, user, item, x = read_ratings(options.folder)
+    options.record += "" if title == "100K" else f"_{title.lower()}"
     tables, speeds = {}, {}
     for percent in options.percent:
         tables[f"{percent:g}"], speeds[f"{percent:g}"] = one_share(user, item, x, percent, options)
@@ -73,6 +74,4 @@ def main(options):
             "milliseconds_a_sweep": speeds,
             "published_percent_right": {"observed_percent": PERCENT, **PUBLISHED[title]},
         }
-        name = "probit_movielens" if title == "100K" else f"probit_movielens_{title.lower()}"
-        options.record = name
         yield figures

@@ -25,11 +25,9 @@ import bmfjax
 from benchmarks.device import script, some
 from benchmarks.form import (
     SECONDS,
-    Records,
-    figures,
     notes,
     number,
-    page,
+    page_of_one,
     percent,
     settings_of,
     shown,
@@ -235,9 +233,8 @@ with effects of columns.
 SET_NAMES = {"nltcs": "NLTCS", "baudio": "Audio", "jester": "Jester", "dna": "DNA"}
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
-    found = figures(records, "row_completion")
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     sets, shares = found.get("sets", {}), found.get("shares", ())
     yield (
         "Mean over test rows of log p(query | known), jointly over the query, divided by the "
@@ -304,16 +301,9 @@ def tables(records: Records):
     queries=(10, "that all rows share"), shared_rows=200, shared_draws=2,
 )  # fmt: skip
 def main(options):
-    names = [
-        "draws",
-        "valid_rows",
-        "test_rows",
-        "single_rows",
-        "queries",
-        "shared_rows",
-        "shared_draws",
-    ]
-    figures = {"shares": SHARES, "source": SOURCE} | {n: getattr(options, n) for n in names}
+    names = ("draws", "valid_rows", "test_rows", "single_rows", "queries", "shared_rows")
+    chosen = {n: getattr(options, n) for n in (*names, "shared_draws")}
+    figures = {"shares": SHARES, "source": SOURCE} | chosen
     sets = {}
     for name in options.sets:
         sets[name] = of_set(name, options)

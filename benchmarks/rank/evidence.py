@@ -13,7 +13,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, listed, notes, number, page, table, with_error
+from benchmarks.form import Records, named, notes, page, shown, with_error
 from bmfjax.posterior.evidence import rank_probabilities
 
 
@@ -76,19 +76,13 @@ def tables(records: Records):
             f"Matrix `{found['data']}`, {found['runs']} runs of {found['particles']:,} particles. "
             f"Target: a standard error of at most {found['target']}. Ranks above it: {above}."
         )
-        rows = [
-            [
-                rank, number(case["log_evidence"], 2), number(case["standard_error"], 2),
-                with_error(case["probability"], case["its_error"], 3), case["temperatures"],
-                number(case["rhat"], 3), listed(case["of_runs"], 2), number(case["seconds"], 0),
-                number(case["cpu_seconds"], 0),
-            ]
-            for rank, case in found["ranks"].items()
-        ]  # fmt: skip
-        yield table(
-            ["rank", "log evidence", "standard error", "probability", "temperatures",
-             "R-hat between runs", "log evidence of the runs", "seconds", "processor seconds"],
-            rows,
+        yield shown(
+            named(found["ranks"], "rank"),
+            {"rank": "", "log evidence": "log_evidence 2", "standard error": "standard_error 2",
+             "probability": lambda case: with_error(case["probability"], case["its_error"], 3),
+             "temperatures": "", "R-hat between runs": "rhat 3",
+             "log evidence of the runs": "of_runs ;2", "seconds": "seconds 0",
+             "processor seconds": "cpu_seconds 0"},
         )  # fmt: skip
 
 
@@ -115,6 +109,5 @@ def main(options):
         ],
         "ranks": {str(rank): figures for rank, figures in ranks.items()},
     }
-    name = "evidence" if options.data == "zoo" else f"evidence_{Path(options.data).stem}"
-    options.record = name
+    options.record += "" if options.data == "zoo" else f"_{Path(options.data).stem}"
     return figures

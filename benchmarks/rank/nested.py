@@ -14,7 +14,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, figures, listed, named, notes, page, settings_of, shown
+from benchmarks.form import listed, named, notes, page_of_one, settings_of, shown
 from benchmarks.prediction.panel_baselines import log_score
 from bmfjax.diagnostics import ess_bulk, split_rhat
 
@@ -111,13 +111,10 @@ def found(made: Nested, usage, basis) -> list[bool]:
 def one_matrix(seed: int, options) -> dict:
     """Fit one matrix, and compare with how it was made."""
     made = make(seed)
-    chosen = {"num_warmup": options.warmup, "num_samples": options.samples}
-    chosen["max_time"] = options.max_time
     began = time.perf_counter(), time.process_time()
     fit = bmfjax.fit(
         np.where(made.hidden, np.nan, made.values), RANK, seed=seed, progress=False,
-        num_chains=options.chains, model=bmfjax.OrMachine(num_rates=2),
-        **{n: v for n, v in chosen.items() if v is not None},
+        num_chains=options.chains, model=bmfjax.OrMachine(num_rates=2), max_time=options.max_time,
     )  # fmt: skip
     usage, basis = fit.usage_binary > 0, fit.basis_binary > 0
     seconds, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
@@ -159,9 +156,8 @@ matrices boolmf finds 8 of 8 and 10 to 11 of 12 in 460 to 480 s, as read in its 
 """  # noqa: E501
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
-    found = figures(records, "nested")
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     yield (
         "The benchmark of siddC/boolmf, drawn anew from its description: eight exclusive and "
         "twelve overlapping components, a tenth of the entries hidden. A component is found "
@@ -184,14 +180,12 @@ def tables(records: Records):
 
 
 @script(
-    __doc__, seeds=(3, "matrices"), chains=4, warmup=(int, "default: that of the fit"),
-    samples=(int, "default: that of the fit"),
-    max_time=(float, "seconds of sampling; default: as above"),
+    __doc__, seeds=(3, "matrices"), chains=4,
+    max_time=(float, "seconds of sampling; default: that of the fit"),
 )  # fmt: skip
 def main(options):
     table = {}
     for seed in range(options.seeds):
         table[f"seed {seed}"] = figures = one_matrix(seed, options)
         print(seed, figures, flush=True)
-        settings = {n: getattr(options, n) for n in ("chains", "warmup", "samples", "max_time")}
-        yield {**settings, "matrices": table}
+        yield {"chains": options.chains, "max_time": options.max_time, "matrices": table}

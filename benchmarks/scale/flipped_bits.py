@@ -17,7 +17,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, figures, number, page, table
+from benchmarks.form import number, page_of_one, table
 from bmfjax import store
 from bmfjax.data.io.npz import read_stored
 from bmfjax.families import sampling
@@ -143,9 +143,8 @@ the file read: it was the same content, the state before, or refused in one sent
 """
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "flipped_bits")
+@page_of_one(__doc__)
+def tables(found: dict):
     kinds = list(dict.fromkeys(kind for case in found["files"].values() for kind in case["found"]))
     yield (
         "Bits of the files of a small fit and of its checkpoint were flipped one at a time, every "

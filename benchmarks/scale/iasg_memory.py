@@ -15,7 +15,7 @@ import time
 import jax
 
 from benchmarks.device import HIDDEN, apart, script
-from benchmarks.form import Records, figures, number, page, table
+from benchmarks.form import number, page_of_one, table
 
 RANK = 30
 
@@ -60,9 +60,8 @@ with histograms of all marginals.
 """
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "iasg_memory")
+@page_of_one(__doc__)
+def tables(found: dict):
     yield f"Rank {found.get('rank')}, batch {found.get('batch')}, histograms of all marginals."
     yield table(
         ["draws", "peak memory, MB", "seconds"],

@@ -17,7 +17,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, figures, number, page, shown
+from benchmarks.form import number, page_of_one, shown
 from bmfjax.families.sampling import CHECKPOINT_SECONDS
 from bmfjax.infer.checkpoint import Checkpoint
 
@@ -90,9 +90,8 @@ those of an unbroken run, bit for bit. The last checkpoint was at most 10.4 s ol
 """
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "kills")
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         f"A fit of the zoo was killed {found['kills']} times in {found['runs']} runs and resumed "
         f"each time. It stores a checkpoint every {number(found['interval'])} seconds. Damaged "

@@ -252,16 +252,15 @@ def _one_mesh(found: dict):
         f"{number(100 * found['share_from_others'], 2)} % from the others. {entries}The draws are "
         f"{same} on all of them."
     )
+    columns = {
+        "ms a sweep": ("ms_a_sweep", 1), "fastest": ("fastest_ms_a_sweep", 1),
+        "processor ms a sweep": ("processor_ms_a_sweep", 1),
+        "the mesh is faster by": ("times_as_fast_as", 2),
+    }  # fmt: skip
     yield table(
-        ["run", "ms a sweep", "fastest", "processor ms a sweep", "the mesh is faster by"],
-        [
-            [
-                way, number(ms, 1), number(found["fastest_ms_a_sweep"][way], 1),
-                number(found["processor_ms_a_sweep"][way], 1),
-                number(found["times_as_fast_as"].get(way), 2),
-            ]
-            for way, ms in found["ms_a_sweep"].items()
-        ],
+        ["run", *columns],
+        [[way, *(number(found[n].get(way), digits) for n, digits in columns.values())]
+         for way in found["ms_a_sweep"]],
     )  # fmt: skip
 
 
@@ -315,6 +314,5 @@ def main(options):
         "same_draws": len(set(draws.values())) == 1,
         "load": [round(n, 2) for n in os.getloadavg()],
     }
-    print(figures)
     options.record += "" if options.model == "ormachine" else f"_{options.model}"
     return figures

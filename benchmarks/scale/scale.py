@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from benchmarks.device import HIDDEN, apart, script, some
-from benchmarks.form import SECONDS, Records, figures, named, notes, page, percent, shown
+from benchmarks.form import SECONDS, named, notes, page_of_one, percent, shown
 
 #: Rows, columns, and the steps of warm-up and sampling.
 SIZES = {
@@ -97,9 +97,8 @@ verdicts say rightly that draws are too few.
 """  # noqa: E501
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
-    found = figures(records, "scale")
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     yield (
         f"Boolean products of rank {found['rank']} with {percent(found['flip'], 0)} % of the "
         f"entries flipped, {found['chains']} chains. A sweep is one of all chains. `after` is "

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.device import HIDDEN, apart, keep_to, script, some
-from benchmarks.form import Records, figures, number, page, percent, table
+from benchmarks.form import number, page_of_one, percent, table
 
 #: Rows, columns, rank.
 SIZES = [
@@ -201,9 +201,8 @@ from memory, and make 34.4 billion operations on 64-bit words a second in the fi
 """  # noqa: E501
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "scaling")
+@page_of_one(__doc__)
+def tables(found: dict):
     limits = found.get("limits")
     yield (
         f"One chain on one core, Boolean products with {percent(found['flip'], 0)} % of the "

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.device import HIDDEN, apart, script, some
-from benchmarks.form import Records, figures, notes, page, shown
+from benchmarks.form import notes, page_of_one, shown
 
 #: Rows, columns, the share of stored entries, steps of warm-up and of sampling, and the ways.
 SIZES = {
@@ -117,9 +117,8 @@ compiled programs. These are runs of ten sweeps.
 """  # noqa: E501
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
-    found = figures(records, "sparse_memory")
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     yield (
         f"Rank {found.get('rank')}, {found.get('chains')} chains. Memory is the peak beyond that "
         "of the process with everything imported, and holds the input, until the draws are there "

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.device import HIDDEN, apart, reset_peak, resident, script
-from benchmarks.form import Records, figures, named, notes, number, page, shown
+from benchmarks.form import named, notes, number, page_of_one, shown
 
 ALL = ("align", "most probable", "verdict", "summary", "probability", "save")
 #: Rows, columns, rank, kept draws of each of four chains, steps that are measured.
@@ -134,14 +134,14 @@ for synthetic draws of four chains.
 """
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     yield (
         "Peak memory beside what a step was given, and processor seconds, for synthetic draws of "
         "four chains. The last column is the ratio of the memory to the packed draws."
     )
     yield shown(
-        named(figures(records, "after_draws"), "draws", "step"),
+        named(found, "draws", "step"),
         {"draws": "", "step": "", "peak memory, MB": "peak_mb 1",
          "processor seconds": "cpu_seconds 2", "packed draws, MB": "draws_mb 1",
          "ratio": lambda cost: number(cost["peak_mb"] / cost["draws_mb"], 1)},

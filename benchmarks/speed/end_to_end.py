@@ -18,18 +18,7 @@ import scipy.io
 import scipy.sparse as sp
 
 from benchmarks.device import HIDDEN, apart, script, some
-from benchmarks.form import (
-    SECONDS,
-    Records,
-    figures,
-    named,
-    notes,
-    number,
-    page,
-    percent,
-    shown,
-    table,
-)
+from benchmarks.form import SECONDS, named, notes, number, page_of_one, percent, shown, table
 
 ROWS, COLUMNS, RANK = 100_000, 2_000, 20
 #: The share of ones, that of ones that are missing, and the share of zeros that became ones.
@@ -125,9 +114,8 @@ missing and 0.2 % of all entries are ones by chance.
 """
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
-    found = figures(records, "end_to_end")
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     yield (
         f"`bmfjax fit` at its defaults with rank {found['rank']}, {found['threads']} cores, on a "
         f"sparse file of {number(found['rows'])} x {number(found['columns'])} entries: a Boolean "

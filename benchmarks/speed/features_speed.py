@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from benchmarks.device import HIDDEN, apart, keep_to, script, some
-from benchmarks.form import Records, named, page, shown
+from benchmarks.form import named, page_of_one, shown
 
 #: Rows, columns, rank, and the sweeps of a round.
 SIZES = {"435x16x4": 100, "1000x200x16": 10, "10000x1000x16": 1}
@@ -59,12 +59,11 @@ it. An earlier record had 2.5 s there. Compiling takes 11 to 21 processor second
 """
 
 
-@page(__doc__)
-def tables(records: Records):
-    (record,) = records.values()
+@page_of_one(__doc__)
+def tables(found: dict):
     yield "Processor time of one chain on one core; the first sweep compiles."
     yield shown(
-        named(record["figures"]["sizes"], "size"),
+        named(found["sizes"], "size"),
         {"rows x columns x features": lambda case: case["size"].replace("x", " x "),
          "ms a sweep": "ms_a_sweep 1", "fastest": "fastest_ms_a_sweep 1",
          "s of the first": "compile_seconds 1", "peak memory, MB": "peak_bytes * 1e-6 0"},

@@ -16,7 +16,7 @@ from numpyro.infer import MCMC, NUTS, init_to_value
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, notes, number, page, table
+from benchmarks.form import Records, named, notes, page, shown
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import ChainRun, TruncatedGibbs
 from bmfjax.kernels.relaxed.data import cross_product, residual_sum_of_squares
@@ -155,10 +155,10 @@ def tables(records: Records):
 
 def _gibbs_speed(found: dict):
     yield "A sweep beside its bare matrix products:"
-    yield table(
-        ["size", "rank", "ms a sweep", "quickest", "ms of the products", "ratio"],
-        [[found.get(n) for n in
-          ("size", "rank", "sweep_ms", "sweep_ms_quickest", "products_ms", "ratio")]],
+    yield shown(
+        [found],
+        {"size": "size?", "rank": "rank?", "ms a sweep": "sweep_ms?",
+         "quickest": "sweep_ms_quickest?", "ms of the products": "products_ms?", "ratio": "ratio?"},
     )  # fmt: skip
     beside = found.get("against_nuts", {})
     if beside:
@@ -166,16 +166,11 @@ def _gibbs_speed(found: dict):
             f"Effective draws of the log joint a second at size {beside['size']}: the ratio is"
             f" {beside['ratio']}."
         )
-        yield table(
-            ["sampler", "draws", "seconds", "effective draws", "a second", "divergences"],
-            [
-                [
-                    name, run.get("sweeps", run.get("samples")), run["seconds"],
-                    run["ess_log_joint"], number(run["ess_per_second"], 1), run.get("divergences"),
-                ]
-                for name, run in beside.items()
-                if isinstance(run, dict)
-            ],
+        yield shown(
+            named({n: run for n, run in beside.items() if isinstance(run, dict)}, "sampler"),
+            {"sampler": "", "draws": lambda run: run.get("sweeps", run.get("samples")),
+             "seconds": "", "effective draws": "ess_log_joint", "a second": "ess_per_second 1",
+             "divergences": "divergences?"},
         )  # fmt: skip
 
 
@@ -184,7 +179,7 @@ def _gibbs_speed(found: dict):
     nuts_samples=100, gibbs_sweeps=5000,
 )  # fmt: skip
 def main(options):
-    figures = {
+    return {
         "rank": RANK,
         "size": options.size,
         **sweep_times(options.size, options.sweeps, options.rounds),
@@ -192,5 +187,3 @@ def main(options):
             options.nuts_size, options.nuts_warmup, options.nuts_samples, options.gibbs_sweeps
         ),
     }
-    print(figures)
-    return figures

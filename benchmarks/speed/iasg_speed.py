@@ -126,16 +126,8 @@ def main(options):
             "newton": step_function(data, batch, options.steps, "newton"),
         }
         micro = measure(functions, options.rounds, options.steps)
-        rows.append(
-            {
-                "batch": batch,
-                "products_us": round(micro["products"], 1),
-                "thesis_us": round(micro["thesis"], 1),
-                "newton_us": round(micro["newton"], 1),
-                "thesis_over_products": round(micro["thesis"] / micro["products"], 2),
-                "newton_over_products": round(micro["newton"] / micro["products"], 2),
-            }
-        )
+        rows.append({"batch": batch} | {f"{name}_us": round(us, 1) for name, us in micro.items()})
+        for name in ("thesis", "newton"):
+            rows[-1][f"{name}_over_products"] = round(micro[name] / micro["products"], 2)
         print(rows[-1], flush=True)
-    table = {"rounds": options.rounds, "steps_per_round": options.steps, "rows": rows}
-    return table
+    return {"rounds": options.rounds, "steps_per_round": options.steps, "rows": rows}

@@ -15,7 +15,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import HIDDEN, apart, script
-from benchmarks.form import Records, figures, named, notes, number, page, percent, shown, table
+from benchmarks.form import named, notes, page_of_one, shown
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import recall_at
 from bmfjax.families import ask
@@ -127,32 +127,21 @@ compilation.
 """
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
-    found = figures(records, "logistic_defaults")
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     yield (
         f"Synthetic matrices, rank {found.get('rank')}, at most {found.get('most steps')} steps a"
         " fit, from one start. The processor seconds include compilation."
     )
-    fits = [
-        (name, how, fit)
-        for name, case in found.get("fits", {}).items()
-        for how, fit in case.items()
-    ]
-    whole = found.get("default, four starts averaged")
-    if whole:
-        fits.append(("2000 x 1000, bias -7.5", "the default: four starts averaged", whole))
-    yield table(
-        ["matrix", "ones, %", "sampler", "steps", "settled", "processor seconds", "seconds",
-         "bound", "recall at 10", "memory, MB"],
-        [
-            [
-                name, percent(fit["density"]), how, fit["steps"], fit["settled"],
-                number(fit["processor seconds"], 1), number(fit["seconds"], 1),
-                number(fit["bound"], 0), number(fit["recall"], 3), fit["megabytes"],
-            ]
-            for name, how, fit in fits
-        ],
+    fits = named(found.get("fits", {}), "matrix", "sampler")
+    if whole := found.get("default, four starts averaged"):
+        of = {"matrix": "2000 x 1000, bias -7.5", "sampler": "the default: four starts averaged"}
+        fits.append(whole | of)
+    yield shown(
+        fits,
+        {"matrix": "", "ones, %": "density %1", "sampler": "", "steps": "", "settled": "",
+         "processor seconds": "processor seconds 1", "seconds": "seconds 1", "bound": "bound 0",
+         "recall at 10": "recall 3", "memory, MB": "megabytes"},
     )  # fmt: skip
     yield "Cost of a step:"
     yield shown(

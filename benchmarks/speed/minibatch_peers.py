@@ -13,7 +13,7 @@ import warnings
 import numpy as np
 
 from benchmarks.device import script
-from benchmarks.form import Records, figures, named, page, shown
+from benchmarks.form import named, page_of_one, shown
 from benchmarks.record import versions_of
 from benchmarks.speed.minibatch_regression import BLOCKS, chain, errors, model, reference, simulated
 
@@ -148,9 +148,8 @@ and 39.7 %.
 """
 
 
-@page(__doc__)
-def tables(records: Records):
-    found = figures(records, "minibatch_peers")
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         f"{found['rows']:,} rows, {COVARIATES} coefficients, minibatches of {BATCH}, "
         f"{found['seconds']:g} processor seconds of draws each; the seconds of all have compiling "

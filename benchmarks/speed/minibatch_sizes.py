@@ -17,7 +17,7 @@ from jax import random
 import bmfjax
 from benchmarks.calibration.bias_table import Posterior, compare, moments
 from benchmarks.device import script
-from benchmarks.form import Records, figures, named, notes, page, shown
+from benchmarks.form import named, notes, page_of_one, shown
 from bmfjax.infer import ChainRun
 
 RANK, STRETCH = 30, 20
@@ -105,9 +105,8 @@ are within 0.017 posterior standard deviations of those of Gibbs and standard de
 """  # noqa: E501
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
-    found = figures(records, "minibatch_sizes")
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
     yield (
         f"Square matrices of tiles, rank {found.get('rank')}, learned precision. Milliseconds are "
         "of the processor, medians over stretches in which the samplers take turns. Means are off "

@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax, random
 
 from benchmarks.device import COMMIT, script, some
-from benchmarks.form import Records, named, notes, number, page, shown, table
+from benchmarks.form import Records, named, notes, page, shown
 from benchmarks.speed import accelerator_phases
 from benchmarks.speed.accelerator_phases import BOOLEAN, LARGEST, MODELS, Found
 from bmfjax.data import BinaryMatrix
@@ -238,22 +238,17 @@ def tables(records: Records):
             "Milliseconds of drawing the bits of all lines: the least of several. `Tiles` are the "
             "lines and warps of a program, and the words of a line that a thread reads in a round."
         )
-        yield table(
-            ["case", "ms", "median", "compiling, s", "bits that differ", "of"],
-            [
-                [case, *(number(one.get(n)) for n in ("ms", "median", "compile_s", "differ", "of"))]
-                for case, one in found["kernel"].items()
-            ],
-        )
+        yield shown(
+            named(found["kernel"], "case"),
+            {"case": "", "ms": "ms?", "median": "median?", "compiling, s": "compile_s?",
+             "bits that differ": "differ?", "of": "of?"},
+        )  # fmt: skip
         yield "Milliseconds of a sweep."
-        yield table(
-            ["case", "ms", "quickest", "compiling, s"],
-            [
-                [case, *(number(one[n]) for n in SWEEP)]
-                for part in ("sweeps", "features")
-                for case, one in found.get(part, {}).items()
-                if "sweep_ms" in one
-            ],
+        both = found.get("sweeps", {}) | found.get("features", {})
+        yield shown(
+            [one for one in named(both, "case") if "sweep_ms" in one],
+            {"case": "", "ms": "sweep_ms", "quickest": "sweep_ms_quickest",
+             "compiling, s": "compile_seconds"},
         )  # fmt: skip
         yield "Compilation of the programs of starts, by options."
         yield shown(
@@ -263,10 +258,7 @@ def tables(records: Records):
         )  # fmt: skip
 
 
-@script(
-    __doc__, parts=some(PARTS),
-    commit=COMMIT,
-)  # fmt: skip
+@script(__doc__, parts=some(PARTS), commit=COMMIT)
 def main(options):
     figures = {}
     with tempfile.TemporaryDirectory() as folder:

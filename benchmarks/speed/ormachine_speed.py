@@ -16,7 +16,7 @@ from jax import lax, random
 
 import bmfjax
 from benchmarks.device import script, some
-from benchmarks.form import Records, notes, number, page, table
+from benchmarks.form import Records, notes, page, shown
 from bmfjax.infer import geometric_ladder, parallel_tempering
 from bmfjax.kernels.boolean.bits import gibbs, joint, metropolis
 from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
@@ -160,17 +160,13 @@ def tables(records: Records):
     )
     for name, record in records.items():
         yield f"## {name}"
-        rows = []
-        for size, case in record["figures"]["sizes"].items():
-            for update, found in case["updates"].items():
-                rows.append([
-                    size, update, number(found["sweep_ms"], 2), case["target_ms"],
-                    number(case["pass_ms"], 3), number(found["ratio_to_pass"], 1),
-                    number(found["memory_bytes"] / 1e6, 1), number(found["memory_ratio"], 2),
-                ])  # fmt: skip
-        yield table(
-            ["matrix", "update", "ms a sweep", "target, ms", "ms a pass", "sweep / pass",
-             "memory, MB", "memory / packed data"], rows,
+        yield shown(
+            [{"matrix": size, "update": update} | case | found
+             for size, case in record["figures"]["sizes"].items()
+             for update, found in case["updates"].items()],
+            {"matrix": "", "update": "", "ms a sweep": "sweep_ms 2", "target, ms": "target_ms",
+             "ms a pass": "pass_ms 3", "sweep / pass": "ratio_to_pass 1",
+             "memory, MB": "memory_bytes * 1e-6 1", "memory / packed data": "memory_ratio 2"},
         )  # fmt: skip
 
 

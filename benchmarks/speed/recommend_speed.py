@@ -10,7 +10,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, number, page, table
+from benchmarks.form import named, page_of_one, shown
 
 USERS, ITEMS, RATINGS, RANK, CHAINS, DRAWS, BEST = 10_000, 1_000, 100_000, 10, 4, 250, 10
 
@@ -34,21 +34,16 @@ def measured(work) -> dict:
     return {"cpu_seconds": cpu, "seconds": passed, "lines": lines}
 
 
-@page(__doc__)
-def tables(records: Records):
-    (record,) = records.values()
-    found = record["figures"]
+@page_of_one(__doc__)
+def tables(found: dict):
     yield (
         f"The {found['best']} best of {found['items']:,} items for each of {found['users']:,} "
         f"users, of whom {found['ratings']:,} ratings are known: rank {found['rank']}, "
         f"{found['draws']:,} draws."
     )
-    yield table(
-        ["call", "seconds", "of the processor", "lines"],
-        [
-            [name, number(one["seconds"], 2), number(one["cpu_seconds"], 2), one["lines"]]
-            for name, one in found["calls"].items()
-        ],
+    yield shown(
+        named(found["calls"], "call"),
+        {"call": "", "seconds": "seconds 2", "of the processor": "cpu_seconds 2", "lines": ""},
     )
 
 
