@@ -147,15 +147,6 @@ def outside() -> int:
     return level
 
 
-def is_asked_outside() -> bool:
-    """Tell whether what calls the caller of this function is no part of the package.
-
-    A copy by `dataclasses.replace` is made for the package.
-    """
-    frame = sys._getframe(2)
-    return not (_is_own(frame) or frame.f_globals.get("__name__") == "dataclasses")
-
-
 def _is_own(frame) -> bool:
     return frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]
 

@@ -33,7 +33,7 @@ from bmfjax.result.stacked import StackingMixin
 from bmfjax.result.stored import StoredMixin
 from bmfjax.specs.base import AUTO
 from bmfjax.verdict import FACTOR_NAMES, Figures, Mixing, Verdict, mixing, spread
-from bmfjax.verdict.undrawn import OfDraws, of_draws, warn_undrawn
+from bmfjax.verdict.undrawn import of_draws, warn_undrawn
 
 
 def _renamed(figures: Figures, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -140,9 +140,9 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
 
     settings: Mapping[str, Any]
 
-    usage_draws: np.ndarray = OfDraws()  # noqa: RUF009 - a descriptor, and no default
+    usage_draws: np.ndarray
 
-    basis_draws: np.ndarray = OfDraws()  # noqa: RUF009
+    basis_draws: np.ndarray
 
     trace: Mapping[str, np.ndarray]
 

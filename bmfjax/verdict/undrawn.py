@@ -7,7 +7,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator
 
-from bmfjax.errors import is_asked_outside, outside
+from bmfjax.errors import outside
 
 #: Where a fit keeps that it was said.
 _SAID = "_said_to_be_undrawn"
@@ -37,26 +37,6 @@ def of_draws(method: Callable) -> Callable:
         return found
 
     return told
-
-
-class OfDraws:
-    """A field of a fit with draws, which warns who asks for it from outside of the package.
-
-    The package looks at draws also where it is to tell that they are none.
-    """
-
-    def __set_name__(self, kind, name: str) -> None:
-        self.name = name
-
-    def __get__(self, fit, kind=None):
-        if fit is None:  # as of a field without a default
-            raise AttributeError(self.name)
-        if is_asked_outside():
-            warn_undrawn(fit)
-        return vars(fit)[self.name]
-
-    def __set__(self, fit, value) -> None:
-        vars(fit)[self.name] = value
 
 
 @contextlib.contextmanager
