@@ -129,6 +129,7 @@ def test_ones_and_stars_are_predicted(model):
     assert np.isin(low, np.arange(1, 6)).all()
     assert np.mean((low <= values) & (values <= high)) > 0.88
     assert data.scale == (1, 5)
+    assert fit.figures.rhat >= fit.figures.rhat_cutpoints
 
 
 @pytest.mark.parametrize(("model", "side"), [("pmf", "rows"), ("probit", "columns")])
@@ -359,18 +360,16 @@ def test_an_array_of_new_rows_has_the_names_and_the_scale_of_the_fit():
 
 
 def test_a_cut_point_that_never_moves_is_not_seen_to_converge():
-    fit, rng = fitted("ordered-probit"), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     cuts = np.sort(rng.normal(size=(2, 100, 4)), -1)
     cuts[..., 3] = cuts[..., 2] + 0.25
     trace = {"log_joint": rng.normal(size=(2, 100))}
-    judged = verdict.of_ratings(verdict.UNSEEN, 2, fit.agreement, trace, cuts)
+    judged = verdict.of_ratings(verdict.UNSEEN, 2, np.ones(RANK), trace, cuts)
     assert not judged.figures.converged
     assert judged.predictions.said.endswith("(chains are stuck in the cut points)")
 
 
 def test_cut_points_count_in_the_verdict():
-    fit = fitted("ordered-probit")
-    assert fit.figures.rhat >= fit.figures.rhat_cutpoints
     figures = verdict.Figures(num_chains=2, chains_apart=0.0, mc_error=0.0, rhat_cutpoints=1.2)
     slow = verdict.Verdict(figures).predictions
     assert slow.said == "predictions do not hold yet (R-hat 1.20 of the cut points)"
