@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import bmfjax
 from bmfjax.data import InputError
 from bmfjax.predictions import check_export, remove_exported, write_table
 from bmfjax.report import interop
 from tests.shared_fits import davis, shared_fit
 from tests.small_fits import SIZES, ones
+from tests.test_cells import fit_of
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +107,8 @@ def test_a_notebook_shows_the_verdict_and_a_line_for_each_factor(fit, monkeypatc
 
 
 def test_a_real_fit_leaves_no_boolean_factors_of_an_older_one(fit):
-    adata = fit.to_anndata()
-    real = bmfjax.fit("davis", 1, model="logistic", num_chains=2, num_samples=30, progress=False)
+    adata, (rows, columns) = fit.to_anndata(), fit.data.shape
+    real = fit_of("logistic", fit.data, rows=rows, columns=columns, rank=1)
     with pytest.raises(InputError, match=r"obsm\['bmf_usage_binary'\]"):
         real.to_anndata(adata)
     real.to_anndata(adata, overwrite=True)
