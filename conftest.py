@@ -37,7 +37,8 @@ os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARN
 # from release to release: ask a process of its own.
 _QUICK_COMPILER = (
     "--xla_backend_optimization_level=0",
-    "--xla_disable_hlo_passes=simplification,cpu-parallel-task-assigner",
+    "--xla_disable_hlo_passes=simplification,cpu-parallel-task-assigner,"
+    "simplify-while-loops,while-loop-invariant-code-motion",
     "--xla_cpu_parallel_codegen_split_count=1",
     "--xla_cpu_use_fusion_emitters=false",
 )
