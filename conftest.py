@@ -86,7 +86,9 @@ os.fsync = lambda file: None
 # time that they take.
 gc.disable()
 
-# Workers wait for the process that starts them: it imports no more than it needs.
+# Workers wait for the process that starts them: it imports no more than it needs, and not what
+# extends Hypothesis for Trio, which comes with Selenium.
+os.environ["HYPOTHESIS_NO_PLUGINS"] = "1"
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 
