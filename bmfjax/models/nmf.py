@@ -73,7 +73,7 @@ def nmf(
     >>> import functools, jax
     >>> from numpyro.infer import Predictive
     >>> model = functools.partial(nmf, rank=2, shape=(4, 3))
-    >>> draws = Predictive(model, num_samples=5)(jax.random.key(0))
+    >>> draws = jax.jit(Predictive(model, num_samples=5))(jax.random.key(0))
     >>> draws["basis"].shape, bool((draws["usage"] >= 0).all())
     ((5, 3, 2), True)
     """

@@ -146,7 +146,7 @@ def pmf(
     >>> import functools, jax
     >>> from numpyro.infer import Predictive
     >>> model = functools.partial(pmf, rank=2, shape=(4, 3))
-    >>> draws = Predictive(model, num_samples=5)(jax.random.key(0))
+    >>> draws = jax.jit(Predictive(model, num_samples=5))(jax.random.key(0))
     >>> draws["usage"].shape, draws["usage_precision"].shape, draws["data"].shape
     ((5, 4, 2), (5, 2, 2), (5, 4, 3))
     """

@@ -85,7 +85,7 @@ def poisson(
     >>> import functools, jax
     >>> from numpyro.infer import Predictive
     >>> model = functools.partial(poisson, rank=2, shape=(4, 3))
-    >>> draws = Predictive(model, num_samples=5)(jax.random.key(0))
+    >>> draws = jax.jit(Predictive(model, num_samples=5))(jax.random.key(0))
     >>> draws["usage"].shape, draws["basis"].shape, draws["data"].shape
     ((5, 4, 2), (5, 3, 2), (5, 4, 3))
     """

@@ -155,8 +155,9 @@ def batch_update(state: BatchState, prior: lp.LogisticPrior, signs) -> tuple[Bat
     >>> from jax import random
     >>> prior, signs = lp.LogisticPrior(1), sign_blocks(BinaryMatrix(np.eye(4)))
     >>> state = batch_start(lp.start(random.key(0), (4, 4), prior, 0.0))
-    >>> state, first = batch_update(state, prior, signs)
-    >>> state, second = batch_update(state, prior, signs)
+    >>> update = jax.jit(batch_update, static_argnums=1)
+    >>> state, first = update(state, prior, signs)
+    >>> state, second = update(state, prior, signs)
     >>> bool(second > first)
     True
     """

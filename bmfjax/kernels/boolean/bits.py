@@ -321,7 +321,7 @@ def joint(size: int) -> LineUpdate:
     >>> lines = Lines(jnp.array([[0b111]], jnp.uint32), None, jnp.zeros((2, 1), bool),
     ...               jnp.zeros((2, 1)))
     >>> weights = Weights(jnp.float32(20.0), jnp.float32(-20.0))
-    >>> bits, seen = joint(2)(random.key(0), lines, partner, weights)
+    >>> bits, seen = jax.jit(joint(2))(random.key(0), lines, partner, weights)
     >>> bits[:, 0].tolist(), int(seen.covered_ones)
     ([True, True], 3)
     """

@@ -90,7 +90,7 @@ def between(u, low, high):
 
     Examples
     --------
-    >>> drawn = between(jnp.array([0.0, 0.5]), jnp.array([-1.0, 3.0]), jnp.inf)
+    >>> drawn = jax.jit(between)(jnp.array([0.0, 0.5]), jnp.array([-1.0, 3.0]), jnp.inf)
     >>> [f"{value:.2f}" for value in drawn]
     ['-1.00', '3.21']
     """
