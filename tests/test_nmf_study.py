@@ -16,7 +16,8 @@ STUDY = Path(__file__).parents[1] / "benchmarks" / "agreement" / "nmf_coverage.p
 def test_the_study_tells_one_solution_from_two(tmp_path, monkeypatch, x64):
     """In this process, in the double precision that the study asks for of its own."""
     rows = ["One Mode", "All Modes", "Random Restarts", "Gibbs"]
-    words = ["--quick", "--only", "small, two modes", "--rows", *rows, "--output", str(tmp_path)]
+    words = ["--repetitions", "2", "--draws", "200", "--kept", "100", "--only", "small, two modes"]
+    words += ["--rows", *rows, "--output", str(tmp_path)]
     monkeypatch.setenv("JAX_ENABLE_X64", "1")  # which it would set, and leave set
     monkeypatch.setattr(sys, "argv", [str(STUDY), *words])
     monkeypatch.syspath_prepend(str(STUDY.parents[2]))  # which it would add, and leave
