@@ -74,18 +74,19 @@ def checking_call(function: Callable, name: str = "") -> Callable:
     ...         print(error)
     rnak is no argument of fit; did you mean 'rank'?
     fit needs data; give data=...
-    3 arguments of fit have no name; it takes data, rank so, and others by name, such as seed=...
+    fit is given 3 values without a name, and takes 2 (data, rank); name others, such as seed=...
     """
     signature, name = inspect.signature(function), name or function.__name__
 
     @functools.wraps(function)
     def checked(*args, **given):
         try:
-            signature.bind(*args, **given)
-        except TypeError as error:
-            why = _misfit(signature.parameters, name, args, given) or f"{name}: {error}"
+            return function(*args, **given)
+        except TypeError:
+            # What a call that fits raises is its own; only of one that fails arguments are bound.
+            if not (why := _misfit(signature, name, args, given)):
+                raise
             raise ArgumentError(why) from None
-        return function(*args, **given)
 
     checked.checks_call = True
     return checked
@@ -108,8 +109,16 @@ def with_calls_checked(kind: type, called: str) -> None:
                 setattr(own, name, staticmethod(found) if is_static else found)
 
 
-def _misfit(parameters: Mapping, name: str, args: Sequence, given: Mapping) -> str:
-    """Say why arguments are not those of a function with these parameters."""
+def _misfit(signature: inspect.Signature, name: str, args: Sequence, given: Mapping) -> str:
+    """Say why arguments are not those of a function; nothing where they are."""
+    try:
+        signature.bind(*args, **given)
+    except TypeError as error:
+        return _why(signature.parameters, name, args, given) or f"{name}: {error}"
+    return ""
+
+
+def _why(parameters: Mapping, name: str, args: Sequence, given: Mapping) -> str:
     placed = [n for n, p in parameters.items() if p.kind == p.POSITIONAL_OR_KEYWORD]
     named = [n for n in parameters if n != "self"]
     for n in given:
@@ -119,13 +128,14 @@ def _misfit(parameters: Mapping, name: str, args: Sequence, given: Mapping) -> s
     is_method = placed[:1] == ["self"]
     if len(args) > len(placed):
         number, known = len(args) - is_method, placed[is_method:]
-        said = f"{number} argument{'s' * (number > 1)} of {name} {'have' if number > 1 else 'has'}"
         rest = [n for n in named if n not in known]
-        more = f", and others by name, such as {rest[0]}=..." if rest else ""
-        return f"{said} no name; it takes {', '.join(known) or 'none'} so{more}"
+        takes = f"{len(known)} ({', '.join(known)})" if known else "none"
+        more = f"; name others, such as {rest[0]}=..." if rest else ""
+        values = f"{number} value{'s' * (number > 1)}"
+        return f"{name} is given {values} without a name, and takes {takes}{more}"
     for n in placed[: len(args)]:
         if n in given:
-            return f"{name} has {n} twice, by its place and by its name; leave one out"
+            return f"{name} is given {n} twice, by its place and by its name; leave one out"
     needed = [n for n in named if parameters[n].default is inspect.Parameter.empty]
     lacking = [n for n in needed if n not in given and n not in placed[: len(args)]]
     if lacking:

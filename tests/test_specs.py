@@ -14,6 +14,7 @@ import pytest
 
 import bmfjax
 from bmfjax.data import InputError
+from bmfjax.errors import checking_call
 from bmfjax.families import FAMILIES, ask
 from bmfjax.report.drawings import Plots
 from bmfjax.sklearn import BooleanMF
@@ -272,8 +273,8 @@ def test_arguments_of_the_numpyro_models_are_the_fields_with_their_defaults():
         (lambda: bmfjax.fit(TILES, 2, max_times=9), "of fit; did you mean 'max_time'[?]"),
         (lambda: bmfjax.fit("davis", rnak=3), "rnak is no argument of fit; did you mean 'rank'[?]"),
         (lambda: bmfjax.fit(), "^fit needs data; give data=[.]{3}$"),
-        (lambda: bmfjax.fit(TILES, 2, "gibbs", 4), "4 arguments of fit have no name; it takes dat"),
-        (lambda: bmfjax.fit(TILES, data=TILES), "fit has data twice, by its place and by its nam"),
+        (lambda: bmfjax.fit(TILES, 2, "gibbs", 4), r"fit is given 4 values .* takes 3 [(]data, ra"),
+        (lambda: bmfjax.fit(TILES, data=TILES), "fit is given data twice, by its place and by "),
         (lambda: bmfjax.fit(TILES, 2, max_time="3 s"), "max_time is '3 s'; give a positive number"),
         (lambda: bmfjax.fit(TILES, 2, checkpoint=3), "checkpoint is 3; give the path of a folder"),
         (lambda: bmfjax.fit(TILES, 2, progress="no"), "progress is 'no'; give True or False"),
@@ -314,11 +315,14 @@ def test_methods_of_a_fit_refuse_arguments_that_they_lack():
             assert "no_such" not in inspect.signature(method).parameters
             checked += 1
         assert checked > 10
+    with pytest.raises(TypeError, match=r"int\(\) argument must be") as raised:
+        checking_call(lambda data: int(data))([])  # an error within is left as it is
+    assert raised.type is TypeError
     ones = object.__new__(bmfjax.Fit._of_model("ormachine"))
     for call, words in (
         (lambda: ones.probability(row=[0]), "row is .* of fit.probability; did you mean 'rows'[?]"),
         (lambda: ones.predict_cells([0]), "^fit.predict_cells needs columns; give columns=[.]{3}$"),
-        (lambda: ones.check(3), "^1 argument of fit.check has no name; it takes none so, and othe"),
+        (lambda: ones.check(3), "^fit.check is given 1 value without a name, and takes none; name"),
         (lambda: Plots(ones).matrix(axx=1), "axx is no argument of fit.plot.matrix; did you mean"),
     ):
         with pytest.raises(TypeError, match=words):
