@@ -135,8 +135,8 @@ def hidden_tenth(records: Records):
     max_time=(float, "seconds of sampling; default: that of the fit"), seed=0,
 )  # fmt: skip
 def main(options):
-    time = {"max_time": options.max_time}
-    found = one_case(bmfjax.load(options.data), options.rank, options.seed, **time)
+    chosen = {"max_time": options.max_time}
+    found = one_case(bmfjax.load(options.data), options.rank, options.seed, **chosen)
     print(found)
     options.record += f"_{options.data.stem}_rank_{options.rank}"
-    return time | found
+    return chosen | found

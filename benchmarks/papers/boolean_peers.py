@@ -338,8 +338,9 @@ def tables(records: Records):
                  "more than the OrMachine": "more_than_the_ormachine ±6",
                  "of the matrices": "of_matrices ;5", "processor seconds": "processor_seconds? 1"},
             )  # fmt: skip
-    if "movielens" in found:
-        yield from _of_ratings(found["movielens"]["movielens"])
+    for name in ("movielens", "movielens_1m"):
+        if name in found:
+            yield from _of_ratings(found[name]["movielens"])
     if "sweeps" in found:
         yield "## Processor milliseconds of a sweep, the least of three rounds"
         cases = found["sweeps"]["sweeps"]
@@ -377,5 +378,7 @@ def main(options):
             option = "--movielens" if part == "movielens" else "--program"
             options.error(f"--parts {part} needs {option}: give the folder")
         figures = {"cores": len(os.sched_getaffinity(0)), part: PARTS[part](options)}
-        options.record = f"boolean_peers_{part}"
+        # The records of 100K and of 1M stand side by side.
+        is_1m = figures[part].get("data", "").endswith("1M")
+        options.record = f"boolean_peers_{part}{'_1m' * is_1m}"
         yield figures

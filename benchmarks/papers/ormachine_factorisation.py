@@ -149,4 +149,4 @@ def main(options):
         for problem in options.problems
     }  # fmt: skip
     schedules = {name: SCHEDULES[name]._asdict() for name in options.runs}
-    yield {"repeats": options.repeats, "schedules": schedules, "problems": figures}
+    return {"repeats": options.repeats, "schedules": schedules, "problems": figures}

@@ -70,9 +70,9 @@ class Part(NamedTuple):
     left: str = ""  # by how much it is not better, and what keeps it from that
 
 
-def part(title: str, *rows: Row, **said: str) -> Part:
+def part(title: str, *rows: Row, why: str = "", left: str = "") -> Part:
     """Return a part of these rows."""
-    return Part(title, rows, **said)
+    return Part(title, rows, why, left)
 
 
 # ---- the figures ---------------------------------------------------------------------------------
