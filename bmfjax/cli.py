@@ -1011,6 +1011,11 @@ def _write_tables(result, options, output, replace) -> list:
             "is stored, so delete it"
         )
         missing.append(Path(error.filename))
+    asked = [table for table in (options.tiles, exported) if table is not None]
+    if asked and result.verdict.is_of_starts:
+        names = " and ".join(map(str, asked))
+        _say_error(f"nothing was drawn that {names} could tell of; not written")
+        return missing + asked
     later = f"bmfjax.Fit.load({str(output)!r})"
     if options.tiles is not None:
         with _costs_itself(
@@ -1240,7 +1245,9 @@ def _tell(result, output) -> None:
     found = result._rank_probabilities is not None
     # The number that was found stands below, and beside it which factors the table has.
     rank = "number of factors found" if found else rank_given(result.figures, result.rank)
-    _print_table(table, f"{what}: {result.model} model, {rank}")
+    # Where chains began there may be no factor yet, which says nothing of the data.
+    if not result.verdict.is_of_starts or (result.figures.factors_empty or 0) < result.rank:
+        _print_table(table, f"{what}: {result.model} model, {rank}")
     if _has_modes(result):
         _tell_modes(result.modes)
     _say(str(result.verdict))
@@ -1277,7 +1284,7 @@ def _end(result, missing, output, again, required=None) -> int:
 
     page = output / PAGE
     _say(f"Results are in {output}" + ("" if page in missing else f"; open {page}"))
-    code = NOT_ALL_WRITTEN if missing else 0
+    code = NOT_ALL_WRITTEN if missing or result.verdict.is_of_starts else 0
     if code == 0 and required is not None and not result.verdict.holds(required):
         code = NOT_HELD
     if result.figures.complete:

@@ -1219,7 +1219,7 @@ def test_no_factor_is_named_before_the_warm_up_is_over():
 @pytest.mark.parametrize(
     ("taken", "planned", "drawn", "note", "said"),
     [
-        (0, 300, 0, "the time was up before the sampler drew", "the warm-up was cut short"),
+        (0, 300, 0, "the time was up before the sampler drew", "nothing was drawn"),
         (20, 300, 4, "the time was up after 20 of 300 steps of warm-up", "warm-up was cut short"),
         (300, 300, 1, "the time was up after 1 draw, fewer than a result", "are too few draws"),
         (0, 0, 5, "the time was up after 5 draws, fewer than a result", "there are too few draws"),
@@ -1233,7 +1233,9 @@ def test_the_verdict_says_where_the_time_was_up(taken, planned, drawn, note, sai
     # By default a run takes five minutes; of a warm-up that was cut, as many steps again follow.
     seconds = {0: 600, 20: 3000}.get(taken, 600)
     assert f"max_time={seconds}" in found.remedy and f"--max-time {seconds})" in found.remedy
-    assert found.changed(seconds=1e-3).remedy == found.remedy.replace(str(seconds), "60")
+    # Where nothing was drawn, the default: compiling may take as long on a busy machine.
+    least = str(60 if taken or not planned else 300)
+    assert found.changed(seconds=1e-3).remedy == found.remedy.replace(str(seconds), least)
     # Of what did not draw there is nothing to resume.
     assert ("--resume" in str(found)) is (taken + drawn > 0)
     assert ("--overwrite" in str(found)) is (taken + drawn == 0)

@@ -316,7 +316,9 @@ class Figures:
         """Seconds to give a run whose time was up: twice what it took, and a minute at least.
 
         Where it was up in the warm-up, so many that as many steps again follow it; ten times what
-        it took at most. In round numbers; twice the default where it is not known what it took.
+        it took at most. Where it was up before that, the default at least, in which programs are
+        compiled also on a busy machine. In round numbers; twice the default where it is not known
+        what it took.
 
         Examples
         --------
@@ -324,12 +326,16 @@ class Figures:
         [60, 600, 600]
         >>> Figures(seconds=283.0, num_warmup=100, planned_warmup=300).more_seconds
         2000
+        >>> Figures(seconds=25.0, num_warmup=0, planned_warmup=300).more_seconds
+        300
         """
         spent = MAX_TIME if math.isnan(self.get("seconds")) else self.get("seconds")
-        times = 2.0
-        if self.planned_warmup is not None and self.num_warmup:
+        times, least = 2.0, 60.0
+        if self.planned_warmup and not self.num_warmup:
+            least = MAX_TIME
+        elif self.planned_warmup is not None and self.num_warmup:
             times = min(2.0 * max(self.planned_warmup / self.num_warmup, 1.0), 10.0)
-        wanted = max(times * spent, 60.0)
+        wanted = max(times * spent, least)
         digit = 10.0 ** math.floor(math.log10(wanted))
         return int(math.ceil(round(wanted / digit, 6)) * digit)
 

@@ -83,8 +83,9 @@ class Part:
 def unfinished(figures: Figures) -> str:
     """Say what keeps draws from being those of the posterior, whatever chains say of each other."""
     if figures.planned_warmup is not None:
-        is_whole = figures.num_warmup == figures.planned_warmup
-        return "there are too few draws" if is_whole else "the warm-up was cut short"
+        if figures.num_warmup == figures.planned_warmup:
+            return "there are too few draws"
+        return "the warm-up was cut short" if figures.num_warmup else "nothing was drawn"
     return "the bound has not settled" if figures.settled is False else ""
 
 
