@@ -532,9 +532,9 @@ def unsure_of_default(sets: dict) -> str:
     return (
         f"Of the {len(wrong)} fits by default that are not calibrated {unsure} are less sure "
         "than they should be: their small probabilities are too large, and their large ones too "
-        "small. Their chains are in modes of their own. The mean of forecasts that "
-        "are calibrated each by itself is too unsure (Ranjan, Gneiting 2010, *Combining "
-        "probability forecasts*, JRSS B 72). It scores better all the same."
+        "small. They are means over draws, and over chains, that differ much: the mean of "
+        "forecasts that are calibrated each by itself is too unsure (Ranjan, Gneiting 2010, "
+        "*Combining probability forecasts*, JRSS B 72). It scores better all the same."
     )
 
 
