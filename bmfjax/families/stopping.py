@@ -98,7 +98,7 @@ class Watch:
         if missing:
             return missing[0]
         # What holds may be too far from what ends a run; factors are looked at last.
-        return f"{so_far}; {verdict.lacking(figures, problem.until, problem.mc_error)}"
+        return f"{so_far}; {verdict.why_more_draws(figures, problem.until, problem.mc_error)}"
 
 
 def look(problem: Problem, chains: Chains, run: ChainRun) -> Look:

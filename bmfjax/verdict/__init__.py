@@ -48,9 +48,9 @@ from bmfjax.verdict.record import (
     Verdict,
     agrees,
     fewest_draws,
-    lacking,
     status_of,
     suffices,
+    why_more_draws,
 )
 from bmfjax.verdict.remedies import Tried
 
@@ -84,7 +84,6 @@ __all__ = [
     "farther_spread",
     "fewest_draws",
     "in_range",
-    "lacking",
     "mixing",
     "mixing_of_entries",
     "mixing_of_starts",
@@ -99,6 +98,7 @@ __all__ = [
     "spread",
     "status_of",
     "suffices",
+    "why_more_draws",
     "with_bound",
     "with_fit",
     "with_interruption",

@@ -18,6 +18,7 @@ from bmfjax.verdict.part import (
     Part,
     alone,
     mixed,
+    short_scalars,
     slowest,
     unfinished,
 )
@@ -183,6 +184,29 @@ def difference(figures: Figures, bounds: Bounds = WIDE) -> str:
     """Say what keeps factors from agreeing within these bounds."""
     if not factors_differ(figures, bounds):
         return slowest(figures, [_looked_at(figures)], _asked_of_draws(figures, bounds))
+    return _differing(figures)
+
+
+def short_factors(figures: Figures, bounds: Bounds) -> list[str]:
+    """Say all that keeps factors from agreeing within these bounds, and what these are.
+
+    Examples
+    --------
+    >>> known = dict(factors_agreeing=0.5, factors_of_most=("2",), factors_differing=())
+    >>> short_factors(Figures(**known, rhat_log_joint=1.03), TIGHT)
+    ['factors, for factor 2 not in all chains', 'R-hat 1.030 of the log joint density, where 1.01 \
+is asked']
+    """
+    found = []
+    if factors_differ(figures, bounds):
+        found = [f"factors, for {_differing(figures)}"]
+    if factors_mixed(figures, bounds):
+        return found
+    asked = _asked_of_draws(figures, bounds)
+    return found + short_scalars(figures, [_looked_at(figures)], asked)
+
+
+def _differing(figures: Figures) -> str:
     if figures.factors_of_most and not figures.factors_differing:
         return f"{listed(figures.factors_of_most, 'not')} in all chains"
     return _told(figures)

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from bmfjax.posterior.searches import needed
 from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict.figures import NAN, Figures
-from bmfjax.verdict.part import SLOW, WIDE, Bounds, Holds, Part, mixed, slowest
+from bmfjax.verdict.part import (
+    SLOW,
+    WIDE,
+    Bounds,
+    Holds,
+    Part,
+    mixed,
+    short_scalars,
+    slowest,
+)
 
 #: Probability of the range of numbers that is named, and what each chain gives it at least.
 INSIDE, LEAST_INSIDE = 0.9, 0.8
@@ -208,6 +217,20 @@ def _by_range(figures: Figures, bounds: Bounds) -> bool:
     """Whether the range that is said is judged, and not the number."""
     known = figures.rank_between_least is not None and figures.rank_agreeing is None
     return known and bounds == WIDE
+
+
+def short_number(figures: Figures, bounds: Bounds) -> list[str]:
+    """Say all that keeps the number from agreeing within bounds tighter than wide ones.
+
+    Examples
+    --------
+    >>> short_number(Figures(rank=4, rank_agreeing=0.5), WIDE._replace(rhat=1.01))
+    ['starts that disagree about the number of factors']
+    """
+    found = short_scalars(figures, ["rank"], bounds)
+    if figures.rank_agreeing not in (None, 1.0):
+        found.append("starts that disagree about the number of factors")
+    return found
 
 
 def disagreement(figures: Figures, bounds: Bounds = WIDE) -> str:

@@ -47,6 +47,12 @@ SCALARS = {
     "cutpoints": "the cut points",
     "layers": "a layer above",
 }
+#: These and those that parts rest on, which a text about a part need not name.
+_IN_WORDS = SCALARS | {
+    "log_joint": "the log joint density",
+    "product": "the reconstruction",
+    "rank": "the number of factors",
+}
 
 
 class Holds(StrEnum):
@@ -142,6 +148,31 @@ def slowest(figures: Figures, names: Sequence[str], bounds: Bounds = WIDE) -> st
     # Downwards: what is just too little should not read like what is asked for.
     number, needed = math.floor(sizes[fewest]), math.ceil(bounds.ess * (figures.num_chains or 1))
     return f"{number:,} of {needed:,} effective draws{_named(fewest)}"
+
+
+def short_scalars(figures: Figures, names: Sequence[str], bounds: Bounds) -> list[str]:
+    """Say all that scalars of the trace are short of within these bounds, and of which.
+
+    Examples
+    --------
+    >>> known = dict(rhat_log_joint=1.07, ess_log_joint=45.5, num_chains=4)
+    >>> for said in short_scalars(Figures(**known), ["log_joint", "precision"], TIGHT):
+    ...     print(said)
+    R-hat 1.070 of the log joint density, where 1.01 is asked
+    45 of 200 effective draws of the log joint density
+    """
+    found, digits = [], 2 if bounds.rhat > RHAT_GOOD else 3
+    needed = math.ceil(bounds.ess * (figures.num_chains or 1))
+    for name in names:
+        rhat, size = _of(figures, "rhat", name), _of(figures, "ess", name)
+        of = f" of {_IN_WORDS[name]}"
+        if math.isinf(rhat):
+            found.append(f"chains that are stuck{_named(name, 'in')}")
+        elif rhat > bounds.rhat:
+            found.append(f"R-hat {rhat:.{digits}f}{of}, where {bounds.rhat:g} is asked")
+        if size < bounds.ess * (figures.num_chains or 1):
+            found.append(f"{math.floor(size):,} of {needed:,} effective draws{of}")
+    return found
 
 
 def _named(name: str, where: str = "of") -> str:

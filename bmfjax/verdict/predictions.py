@@ -16,6 +16,7 @@ from bmfjax.verdict.part import (
     Holds,
     Part,
     mixed,
+    short_scalars,
     slowest,
     unfinished,
 )
@@ -194,13 +195,45 @@ def apart(figures: Figures, bounds: Bounds = WIDE) -> str:
     if why := unfinished(figures):
         return why
     if figures.get("chains_apart") > bounds.apart:
-        return f"chains differ by {figures.chains_apart:.2f}"
+        return _differ(figures)
     if figures.get("mc_error") > bounds.error:
-        # Upwards: what is just too much should not read like what is asked for.
-        return f"to within {math.ceil(round(100 * figures.mc_error, 6)) / 100:.2f} only"
+        return _within(figures)
     if figures.chains_apart is None and not mixed(figures, ["product"], bounds):
         return slowest(figures, ["product"], bounds)
     return slowest(figures, _scalars(figures), bounds)
+
+
+def short_predictions(figures: Figures, bounds: Bounds) -> list[str]:
+    """Say all that keeps predictions from agreeing within these bounds, and what these are.
+
+    Examples
+    --------
+    >>> known = dict(num_chains=4, chains_apart=0.08, mc_error=0.056)
+    >>> for said in short_predictions(Figures(**known), TIGHT):
+    ...     print(said)
+    predictions, for chains differ by 0.08, where 0.05 is asked
+    predictions to within 0.06 only, where 0.05 is asked
+    """
+    if why := unfinished(figures):
+        return [f"predictions, for {why}"]
+    found, names = [], _scalars(figures)
+    if figures.chains_apart is None:
+        names = ["product", *names]
+    elif figures.chains_apart > bounds.apart:
+        asked = f"where {bounds.apart:g} is asked"
+        found = [f"predictions, for {_differ(figures)}, {asked}"]
+    if figures.chains_apart is not None and figures.get("mc_error") > bounds.error:
+        found.append(f"predictions {_within(figures)}, where {bounds.error:g} is asked")
+    return found + short_scalars(figures, names, bounds)
+
+
+def _differ(figures: Figures) -> str:
+    return f"chains differ by {figures.chains_apart:.2f}"
+
+
+def _within(figures: Figures) -> str:
+    # Upwards: what is just too much should not read like what is asked for.
+    return f"to within {math.ceil(round(100 * figures.mc_error, 6)) / 100:.2f} only"
 
 
 def _in_brackets(parts) -> str:

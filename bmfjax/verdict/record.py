@@ -19,9 +19,16 @@ import numpy as np
 from bmfjax.data.names import in_words
 from bmfjax.specs.checks import one_of
 from bmfjax.specs.run import UNTIL
-from bmfjax.verdict.factors import Factors, difference, factors_agree, of_factors, unmixed
+from bmfjax.verdict.factors import (
+    Factors,
+    difference,
+    factors_agree,
+    of_factors,
+    short_factors,
+    unmixed,
+)
 from bmfjax.verdict.figures import Figures
-from bmfjax.verdict.number import Number, disagreement, number_agrees, of_number
+from bmfjax.verdict.number import Number, disagreement, number_agrees, of_number, short_number
 from bmfjax.verdict.part import TIGHT, WIDE, Bounds, Holds, Part
 from bmfjax.verdict.predictions import (
     Predictions,
@@ -30,6 +37,7 @@ from bmfjax.verdict.predictions import (
     misfit,
     of_predictions,
     predictions_agree,
+    short_predictions,
 )
 
 #: What to try where nothing holds, and neither draws nor another number of factors would mend it.
@@ -198,7 +206,7 @@ class Verdict:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """What keeps a fit from "reliable" that is usable, in whole or in part.
+        """All that keeps a fit from "reliable" that is usable, in whole or in part.
 
         Examples
         --------
@@ -223,21 +231,18 @@ class Verdict:
 
     @property
     def _short_of(self) -> list[str]:
-        """What keeps it from "reliable" where parts hold, and does not stand in the sentence."""
+        """What keeps it from "reliable" in parts that hold, and does not stand in the sentence."""
         figures = self.figures
-        if not all(part.holds for part in _counted(figures)):
-            return []
         found = ["chains began at one start"] * figures.is_of_one_start
-        best = figures.exact and not figures.is_of_one_start
-        bounds = TIGHT if best else TIGHT._replace(rhat=WIDE.rhat)
-        for kind, agree, why in (
-            (Predictions, predictions_agree, apart),
-            (Factors, factors_agree, difference),
-            (Number, number_agrees, disagreement),
+        bounds, fallen = _asked(figures), [type(p) for p in _counted(figures) if not p.holds]
+        for kind, short in (
+            (Predictions, short_predictions),
+            (Factors, short_factors),
+            (Number, short_number),
         ):
-            if not agree(figures, bounds):
-                found.append(_with_bound(_CALLED[kind], why(figures, bounds), bounds))
-        return found
+            found += [] if kind in fallen else short(figures, bounds)
+        # Of several parts one scalar may be asked for.
+        return list(dict.fromkeys(found))
 
     @property
     def remedy(self) -> str:
@@ -259,15 +264,18 @@ class Verdict:
 
     @property
     def shortfall(self) -> str:
-        """What keeps a usable fit from "reliable", in a sentence, where `sentence` does not say it.
+        """All that keeps a usable fit from "reliable", in a sentence, where `sentence` is silent.
+
+        Where a part does not hold there is none: that is what to mend first.
 
         Examples
         --------
         >>> known = dict(num_chains=4, factors_agreeing=1.0, exact=True, rhat_log_joint=1.03)
         >>> Verdict(Figures(**known)).shortfall
-        'Short of "reliable": factors at R-hat 1.030, where 1.01 is asked.'
+        'Short of "reliable": R-hat 1.030 of the log joint density, where 1.01 is asked.'
         """
-        found = self._short_of if self._is_usable else []
+        hold = all(part.holds for part in _counted(self.figures))
+        found = self._short_of if self._is_usable and hold else []
         return f'Short of "{Status.RELIABLE}": {"; ".join(found)}.' if found else ""
 
     def __str__(self) -> str:
@@ -388,23 +396,22 @@ def suffices(figures: Figures, until: str = UNTIL[0], mc_error: float | None = N
     >>> suffices(rough), suffices(rough, "usable")
     (False, True)
     """
-    return not lacking(figures, until, mc_error)
+    return not why_more_draws(figures, until, mc_error)
 
 
-def lacking(figures: Figures, until: str = UNTIL[0], mc_error: float | None = None) -> str:
-    """Say what keeps draws with these figures from sufficing; the arguments are of `suffices`.
+def why_more_draws(figures: Figures, until: str = UNTIL[0], mc_error: float | None = None) -> str:
+    """Say what first keeps draws with these figures from sufficing, as `suffices` judges.
 
     Examples
     --------
     >>> known = dict(chains_apart=0.01, mc_error=0.03, rhat_log_joint=1.02, factors_agreeing=1.0)
     >>> figures = Figures(num_chains=4, exact=True, **known)
-    >>> lacking(figures), lacking(figures, mc_error=0.02), lacking(figures, "usable")
-    ('R-hat 1.020', 'to within 0.03 only', '')
+    >>> why_more_draws(figures), why_more_draws(figures, mc_error=0.02)
+    ('R-hat 1.020', 'to within 0.03 only')
+    >>> why_more_draws(figures, "usable")
+    ''
     """
-    bounds = WIDE
-    if until != UNTIL[2]:
-        best = figures.exact and not figures.is_of_one_start
-        bounds = TIGHT if best else TIGHT._replace(rhat=WIDE.rhat)
+    bounds = WIDE if until == UNTIL[2] else _asked(figures)
     exact = bounds if mc_error is None else bounds._replace(error=min(mc_error, bounds.error))
     if not predictions_agree(figures, exact):
         return apart(figures, exact)
@@ -425,23 +432,10 @@ def lacking(figures: Figures, until: str = UNTIL[0], mc_error: float | None = No
     return next((part.said for part in _counted(figures.of_draws) if not part.holds), "")
 
 
-def _with_bound(of: str, why: str, bounds: Bounds) -> str:
-    """Say what keeps a part from agreeing within bounds, and what these are.
-
-    Examples
-    --------
-    >>> _with_bound("predictions", "chains differ by 0.08", TIGHT)
-    'predictions, for chains differ by 0.08, where 0.05 is asked'
-    >>> _with_bound("factors", "81 of 200 effective draws", TIGHT)
-    'factors at 81 of 200 effective draws'
-    """
-    if why.startswith("R-hat"):
-        return f"{of} at {why}, where {bounds.rhat:g} is asked"
-    if why.startswith("to within"):
-        return f"{of} {why}, where {bounds.error:g} is asked"
-    if why.startswith("chains differ"):
-        return f"{of}, for {why}, where {bounds.apart:g} is asked"
-    return f"{of} at {why}" if why[0].isdigit() else f"{of}, for {why}"
+def _asked(figures: Figures) -> Bounds:
+    """Return the bounds of "reliable", or as much of them as draws of these figures can reach."""
+    best = figures.exact and not figures.is_of_one_start
+    return TIGHT if best else TIGHT._replace(rhat=WIDE.rhat)
 
 
 def _counted(figures: Figures) -> list[Part]:
