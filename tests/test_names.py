@@ -1,5 +1,6 @@
 """Names that users gave come back: of rows, columns and factors, in tables and on disk."""
 
+import re
 import types
 
 import numpy as np
@@ -50,8 +51,22 @@ def test_new_rows_of_a_frame_are_found_by_name_in_any_order(named):
     whole = named.complete(mixed, frame=True)
     assert whole.columns.tolist() == list(named.data.column_names)
     np.testing.assert_array_equal(whole, named.complete(mixed[whole.columns].to_numpy()))
-    with pytest.raises(bmfjax.InputError, match="of the fitted matrix"):
-        named.transform(frame.rename(columns={named.data.column_names[0]: "other"}))
+    # Columns that the fit has not are left out, whatever is in them.
+    more = mixed.assign(other=["p", "q", None], sum=3.5)
+    np.testing.assert_array_equal(named.complete(more), whole)
+    first, second, *rest = named.data.column_names
+    for other, said in (
+        (frame.rename(columns={first: "other"}), f"column {first!r} of the fitted matrix is not in "
+         "the new rows, which have 'other' beside; give the same columns"),
+        (frame.drop(columns=[first, second]), f"columns {first!r} and {second!r} of the fitted "
+         "matrix are not in the new rows; give the same"),
+        (frame[[first]], f"columns {second!r}, {rest[0]!r}, {rest[1]!r} and {len(rest) - 2} more "
+         "of the fitted matrix are not in"),
+        (bmfjax.BinaryMatrix(frame.assign(other=1)), "the new rows have 'other', which the fitted "
+         "matrix has not; give the same"),
+    ):  # fmt: skip
+        with pytest.raises(bmfjax.InputError, match=re.escape(said)):
+            named.transform(other)
 
 
 def test_new_rows_of_any_kind_keep_their_names():
@@ -71,7 +86,9 @@ def test_the_order_of_columns_is_that_of_the_fit(names):
     pd.testing.assert_frame_equal(in_columns_of(fitted, frame.iloc[:, ::-1]), frame)
     given = types.SimpleNamespace(link="identity", data=fitted)
     np.testing.assert_array_equal(_matrix(frame.iloc[:, ::-1], given, "rows").dense(), frame)
-    # What is no other order of the columns is left to what refuses it.
+    beside = frame.assign(c=3.0).iloc[:, ::-1]
+    np.testing.assert_array_equal(in_columns_of(fitted, beside), frame)
+    # What lacks columns is left to what refuses it.
     for other in (frame[names[:1]], frame.set_axis(["a", "c"], axis=1), [[2.0, 1.0]]):
         assert in_columns_of(fitted, other) is other
 

@@ -279,7 +279,7 @@ def test_new_rows_of_other_columns_are_refused(stored, tmp_path, capsys):
     new, out = tmp_path / "new.csv", tmp_path / "usage.csv"
     ask = ["transform", stored("relaxed"), new, "--output", out]
     new.write_text("Heat,Alien\n1,0\n")
-    refused(capsys, "the new rows have 2 columns and the fitted matrix 4", *ask)
+    refused(capsys, "columns 'Me, Myself' and 'Fargo' of the fitted matrix are not in", *ask)
     new.write_text('Heat,Alien,"Me, Myself",Fargo\n1,0,1,1\n')
     message = "column 2 (counted from 1) of the new rows is 'Alien', and of the fitted matrix 'Me, "
     refused(capsys, message, *ask)

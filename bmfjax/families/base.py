@@ -10,7 +10,7 @@ import functools
 import math
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -28,6 +28,7 @@ from bmfjax.data.anchors import Anchors
 from bmfjax.data.attributes import AttributeTable
 from bmfjax.data.blocks import blocks
 from bmfjax.data.io.load import is_there
+from bmfjax.data.names import in_words
 from bmfjax.data.reading.door import as_frame, is_frame
 from bmfjax.data.stores import Share
 from bmfjax.diagnostics import Alignment, Binarized
@@ -1157,12 +1158,12 @@ def matched_rows(fit: Fit, source: Any, read: Callable = read_binary) -> Data:
 
 
 def in_columns_of(fitted: Data, source: Any) -> Any:
-    """Return new rows in the order of the fitted columns, if a data frame has these in another."""
+    """Return new rows with the fitted columns alone, in their order, if a data frame has all."""
     found = as_frame(source)
     if not isinstance(found, pd.DataFrame) or not fitted.has_column_names:
         return source
     place = {str(name): at for at, name in enumerate(found.columns)}
-    if len(place) < found.shape[1] or place.keys() != set(fitted.column_names):
+    if len(place) < found.shape[1] or not place.keys() >= set(fitted.column_names):
         return source
     return found.iloc[:, [place[name] for name in fitted.column_names]]
 
@@ -1170,15 +1171,48 @@ def in_columns_of(fitted: Data, source: Any) -> Any:
 def check_columns(fitted: Data, new: Data) -> None:
     """Refuse new rows whose columns are not those of the fitted matrix, in its order."""
     hint = ", by column_names=fit.data.column_names" if isinstance(new, Ratings) else ""
+    ours, theirs = fitted.column_names, new.column_names
+    are_named = fitted.has_column_names and new.has_column_names
+    if are_named and (why := _other_names(ours, theirs)):
+        raise InputError(f"{why}; give the same columns in the same order{hint}")
     if new.num_columns != fitted.num_columns:
         raise InputError(
             f"the new rows have {new.num_columns} columns and the fitted matrix "
             f"{fitted.num_columns}; give the same columns in the same order{hint}"
         )
-    ours, theirs = fitted.column_names, new.column_names
-    if fitted.has_column_names and new.has_column_names and ours != theirs:
+    if are_named and ours != theirs:
         at = [a == b for a, b in zip(ours, theirs, strict=True)].index(False)
         raise InputError(
             f"column {at + 1} (counted from 1) of the new rows is {theirs[at]!r}, and of the "
             f"fitted matrix {ours[at]!r}; give the same columns in the same order{hint}"
         )
+
+
+def _other_names(ours: Sequence[str], theirs: Sequence[str]) -> str:
+    """Say which names of fitted columns new rows lack, and which they have beside; else nothing.
+
+    Examples
+    --------
+    >>> _other_names("abc", "bX")
+    "columns 'a' and 'c' of the fitted matrix are not in the new rows, which have 'X' beside"
+    >>> _other_names("a", "aXYZVW")
+    "the new rows have 'X', 'Y', 'Z' and 2 more, which the fitted matrix has not"
+    >>> _other_names("ab", "ba")
+    ''
+    """
+    gone, more = (
+        [name for name in names if name not in known]
+        for names, known in ((ours, set(theirs)), (theirs, set(ours)))
+    )
+    if not gone:
+        return f"the new rows have {_some(more)}, which the fitted matrix has not" if more else ""
+    many = len(gone) > 1
+    said = f"column{'s' * many} {_some(gone)} of the fitted matrix {'are' if many else 'is'} not in"
+    return f"{said} the new rows" + (f", which have {_some(more)} beside" if more else "")
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    """List the first names, and how many there are beside."""
+    listed = [repr(name) for name in names[:most]]
+    rest = len(names) - most
+    return in_words([*listed, f"{rest:,} more"] if rest > 0 else listed)

@@ -480,10 +480,11 @@ class RatingsFit(NumbersFit):
         ----------
         new : Ratings, RealMatrix, BinaryMatrix, array or mapping
             For "rows" with the columns of the fitted data; for "columns" with its rows, in the same
-            order. Columns of a data frame are found by name, in any order; others are the same in
-            the same order. Or by name: the ratings of one new line, as ``{"Heat": 5, "Alien": 2}``,
-            or of several, as ``{"ann": {"Heat": 5}, "bob": {"Alien": 4}}``. Lines without any
-            rating follow their prior.
+            order. Columns of a data frame are found by name, in any order, and those that the fit
+            has not are left out; others are the same in the same order. Or by name: the ratings of
+            one new line, as ``{"Heat": 5, "Alien": 2}``, or of several, as
+            ``{"ann": {"Heat": 5}, "bob": {"Alien": 4}}``. Lines without any rating follow their
+            prior.
             Where the fit has attributes it may be None: new lines without any rating, which are
             predicted from `attributes` alone.
         side : {"rows", "columns"}

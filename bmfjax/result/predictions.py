@@ -219,8 +219,9 @@ class PredictionsMixin:
         Parameters
         ----------
         new_rows : BinaryMatrix, array, or what the model was fitted to
-            As for `BinaryMatrix`. Columns of a data frame are found by name, in any order; others
-            are the same in the same order, which names are compared for (of `Ratings` by
+            As for `BinaryMatrix`. Columns of a data frame are found by name, in any order, and
+            those that the fit has not are left out; other kinds have the same columns in the same
+            order, which names are compared for (of `Ratings` by
             ``column_names=fit.data.column_names``). Missing entries are left out.
         frame : bool
             Return a data frame with the names of rows and factors.
