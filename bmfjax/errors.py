@@ -13,6 +13,30 @@ from importlib.metadata import PackageNotFoundError, version
 _STEERING = {"Cc", "Cs", "Zl", "Zp"}
 _TURNING = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
+#: What other programs call something, and what it may be called here: as an argument, an attribute
+#: or, with hyphens, an option of the command line. The first that is there is meant.
+_ELSEWHERE: dict[str, tuple[str, ...]] = {
+    name: here
+    for names, here in (
+        (
+            "k n_components num_components n_factors num_factors n_latent num_latent",
+            ("rank", "ranks", "n_components"),
+        ),
+        ("components", ("basis", "rank", "n_components")),
+        ("samples n_samples num_samples draws n_draws num_draws iterations n_iter iter_sampling",
+         ("num_samples", "samples", "draws")),
+        ("warmup n_warmup num_warmup tune n_tune burnin burn_in num_burnin iter_warmup",
+         ("num_warmup", "warmup")),
+        ("chains n_chains num_chains", ("num_chains", "chains")),
+        ("random_state random_seed seed rng", ("seed", "random_state")),
+        ("w", ("usage",)),
+        ("h", ("basis",)),
+        ("fit_transform", ("usage",)),
+        ("predict_proba", ("probability",)),
+    )
+    for name in names.split()
+}  # fmt: skip
+
 
 class InputError(ValueError):
     """Input that cannot be used: the message says what, where and what to do.
@@ -33,16 +57,31 @@ class ArgumentError(InputError, TypeError):
 
 
 def meant(text: str, names: Iterable) -> str | None:
-    """Return the name that a text nearly is, in whatever case; None where there is no such name.
+    """Return the name that a text nearly is, or that others have for it; None where there is none.
+
+    Case does not matter, nor do hyphens of options.
 
     Examples
     --------
+    >>> [meant(text, ["sampler", "num_samples", "rank"]) for text in ("samples", "K", "n_factors")]
+    ['num_samples', 'rank', 'rank']
+    >>> meant("--num-samples", ["--samples", "--seed"]), meant("components_", ["rank", "basis"])
+    ('--samples', 'basis')
     >>> meant("feature", ["features", "relaxed"]), meant("Q1", ["q1", "q2"]), meant("x", ["y"])
     ('features', 'q1', None)
     """
-    known = {str(name).lower(): str(name) for name in names}
+    names = [str(name) for name in names]
+    bare, here = _bare(text), {_bare(name): name for name in names}
+    for name in _ELSEWHERE.get(bare, ()):
+        if name in here:
+            return here[name]
+    known = {name.lower(): name for name in names}
     close = difflib.get_close_matches(text.lower(), known, n=1)
     return known[close[0]] if close else None
+
+
+def _bare(name: str) -> str:
+    return name.lower().strip("-_").replace("-", "_")
 
 
 def did_you_mean(text: object, names: Iterable) -> str:
@@ -148,8 +187,12 @@ def outside() -> int:
 
     Examples
     --------
-    >>> isinstance(outside(), int)
-    True
+    >>> own = {"__name__": f"{__name__.partition('.')[0]}.made_up", "outside": outside}
+    >>> exec("def deep(n): return deep(n - 1) if n else outside()", own)
+    >>> users = {"__name__": "script", "deep": own["deep"]}
+    >>> exec("def ask(n): return deep(n)", users)
+    >>> users["ask"](0), users["ask"](2)
+    (2, 4)
     """
     level, frame = 1, sys._getframe(1)
     while frame is not None and _is_own(frame):
@@ -159,6 +202,19 @@ def outside() -> int:
 
 def _is_own(frame) -> bool:
     return frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]
+
+
+def kind_of(value: object) -> str:
+    """Return what a value is, with its article, for a message.
+
+    Examples
+    --------
+    >>> kind_of(3), kind_of([3])
+    ('an int', 'a list')
+    """
+    name = type(value).__name__
+    # U is not among them: a user, a uint.
+    return f"a{'n' * (name[:1].lower() in 'aeio')} {name}"
 
 
 def printable(text):

@@ -271,6 +271,19 @@ def test_arguments_of_the_numpyro_models_are_the_fields_with_their_defaults():
         (lambda: bmfjax.fit(TILES, 2, sampler_options={}), "options are arguments of the sampler"),
         (lambda: bmfjax.fit(TILES, 2, walls=[2]), r"walls is no .* fit; give bmfjax.Gibbs\(walls="),
         (lambda: bmfjax.fit(TILES, 2, max_times=9), "of fit; did you mean 'max_time'[?]"),
+        (lambda: bmfjax.fit(TILES, samples=9), "of fit; did you mean 'num_samples'[?]$"),
+        (lambda: bmfjax.fit(TILES, draws=9), "of fit; did you mean 'num_samples'[?]$"),
+        (lambda: bmfjax.fit(TILES, iterations=9), "of fit; did you mean 'num_samples'[?]$"),
+        (lambda: bmfjax.fit(TILES, warmup=9), "of fit; did you mean 'num_warmup'[?]$"),
+        (lambda: BooleanMF(chains=2), "of BooleanMF; did you mean 'num_chains'[?]$"),
+        (lambda: bmfjax.fit(TILES, k=2), "of fit; did you mean 'rank'[?]$"),
+        (lambda: bmfjax.fit(TILES, K=2), "of fit; did you mean 'rank'[?]$"),
+        (lambda: bmfjax.fit(TILES, n_components=2), "of fit; did you mean 'rank'[?]$"),
+        (lambda: bmfjax.fit(TILES, n_factors=2), "of fit; did you mean 'rank'[?]$"),
+        (lambda: bmfjax.fit(TILES, random_state=2), "of fit; did you mean 'seed'[?]$"),
+        (lambda: bmfjax.OrMachine(k=2), "no 'k'; .* did you mean 'rank'[?]$"),
+        (lambda: BooleanMF(k=2), "of BooleanMF; did you mean 'n_components'[?]$"),
+        (lambda: BooleanMF(seed=2), "of BooleanMF; did you mean 'random_state'[?]$"),
         (lambda: bmfjax.fit("davis", rnak=3), "rnak is no argument of fit; did you mean 'rank'[?]"),
         (lambda: bmfjax.fit(), "^fit needs data; give data=[.]{3}$"),
         (lambda: bmfjax.fit(TILES, 2, "gibbs", 4), r"fit is given 4 values .* takes 3 [(]data, ra"),
@@ -279,7 +292,7 @@ def test_arguments_of_the_numpyro_models_are_the_fields_with_their_defaults():
         (lambda: bmfjax.fit(TILES, 2, checkpoint=3), "checkpoint is 3; give the path of a folder"),
         (lambda: bmfjax.fit(TILES, 2, progress="no"), "progress is 'no'; give True or False"),
         (lambda: bmfjax.fit(TILES, 2, resume=2), "resume is 2; give True or False"),
-        (lambda: bmfjax.fit(TILES, 2, mesh=3), "mesh is a int; give a jax.sharding.Mesh"),
+        (lambda: bmfjax.fit(TILES, 2, mesh=3), "mesh is an int; give a jax.sharding.Mesh"),
         (lambda: bmfjax.compare_ranks(TILES, rank=[1]), "_ranks; did you mean 'ranks'[?]"),
         (lambda: bmfjax.load("davis", ones="x"), "no option of this loader; .* mean 'one'[?]"),
         (lambda: bmfjax.Fit.load(), "^Fit.load needs directory; give directory=[.]{3}$"),
@@ -323,6 +336,10 @@ def test_methods_of_a_fit_refuse_arguments_that_they_lack():
         (lambda: ones.probability(row=[0]), "row is .* of fit.probability; did you mean 'rows'[?]"),
         (lambda: ones.predict_cells([0]), "^fit.predict_cells needs columns; give columns=[.]{3}$"),
         (lambda: ones.check(3), "^fit.check is given 1 value without a name, and takes none; name"),
+        (
+            lambda: Plots(davis())("matrix"),
+            r"call one of its drawings, fit.plot.calibration\(\), fit.plot.factors\(\), .*traces",
+        ),
         (lambda: Plots(ones).matrix(axx=1), "axx is no argument of fit.plot.matrix; did you mean"),
     ):
         with pytest.raises(TypeError, match=words):
@@ -338,6 +355,10 @@ def test_methods_of_a_fit_refuse_arguments_that_they_lack():
         with pytest.raises(InputError, match=words):
             call()
     for call, words in (
+        (lambda: davis().components_, "no attribute 'components_'; did you mean 'basis'[?]$"),
+        (lambda: davis().W, "no attribute 'W'; did you mean 'usage'[?]$"),
+        (lambda: davis().n_components_, "did you mean 'rank'[?]$"),
+        (lambda: davis().samples, "did you mean 'draws'[?]$"),
         (lambda: davis().probabilty, "no attribute 'probabilty'; did you mean 'probability'[?]"),
         (
             lambda: Plots(davis()).matrx,

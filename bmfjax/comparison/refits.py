@@ -11,6 +11,7 @@ import xarray
 from bmfjax.data import InputError
 from bmfjax.data.parts import without_cells
 from bmfjax.diagnostics.arviz import sampling_wrapper_class
+from bmfjax.errors import kind_of
 from bmfjax.posterior.pointwise import cell_list, densities
 from bmfjax.result import Fit
 
@@ -86,7 +87,7 @@ class _Refits:
         """Return a fit to data."""
         found = self.refit(modified_observed_data)
         if not isinstance(found, Fit):
-            raise InputError(f"refit returned a {type(found).__name__}; return a fit of bmfjax")
+            raise InputError(f"refit returned {kind_of(found)}; return a fit of bmfjax")
         self.fitted = found
         return found
 

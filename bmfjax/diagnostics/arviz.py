@@ -29,7 +29,7 @@ from bmfjax.data.io.stored import DamagedFile, reading_stored
 from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics.libraries import imported
 from bmfjax.diagnostics.netcdf_form import check_netcdf
-from bmfjax.errors import version_of
+from bmfjax.errors import kind_of, version_of
 
 SUMMARY_COLUMNS = ["mean", "sd", "ess_bulk", "ess_tail", "r_hat"]
 ENGINE = "h5netcdf"
@@ -464,7 +464,5 @@ def _dataset(arrays, dims, coords, sampled, lazily=False):
 def _checked_attrs(attrs):
     for name, value in attrs.items():
         if isinstance(value, bool) or not isinstance(value, str | int | float | np.number):
-            raise InputError(
-                f"attribute {name} is a {type(value).__name__}; give a text or a number"
-            )
+            raise InputError(f"attribute {name} is {kind_of(value)}; give a text or a number")
     return attrs

@@ -24,7 +24,7 @@ from bmfjax.data.attributes import AttributeTable
 from bmfjax.data.io.files import OF_FIT, replacing_all
 from bmfjax.data.io.npz import matrix_fields, read_stored
 from bmfjax.data.io.stored import DamagedFile, opened_stored, reading_stored
-from bmfjax.errors import checking_call
+from bmfjax.errors import checking_call, kind_of
 from bmfjax.families import FAMILIES
 from bmfjax.families.base import Chains, Problem
 from bmfjax.families.sampling import identity
@@ -386,7 +386,7 @@ def _plain(name: str, value: Any, arrays: dict) -> Any:
             arrays[key := f"array-{len(arrays)}"] = array
             return {"array": key}
     raise InputError(
-        f"{name} is a {type(value).__name__}, which cannot be written to a file; chains that run "
+        f"{name} is {kind_of(value)}, which cannot be written to a file; chains that run "
         "apart take numbers, texts, arrays and distributions of NumPyro"
     )
 

@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import logit
 
 from bmfjax.data.errors import InputError
+from bmfjax.errors import kind_of
 from bmfjax.infer.feature_start import error_of_mean, near_best
 from bmfjax.kernels.boolean.line_states import sides_of
 from bmfjax.kernels.boolean.moves.jump import KnownSolutions, Normal
@@ -112,7 +113,7 @@ def _check(draws) -> None:
     remedy = "give those of MCMC.get_samples(group_by_chain=True)"
     if not isinstance(draws, Mapping):
         raise InputError(
-            f"draws is a {type(draws).__name__}; give a mapping of names to arrays, of a fit "
+            f"draws is {kind_of(draws)}; give a mapping of names to arrays, of a fit "
             "{'usage': fit.usage_draws, 'basis': fit.basis_draws, **fit.other_draws}"
         )
     shapes = {name: np.shape(values) for name, values in draws.items()}

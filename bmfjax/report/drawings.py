@@ -8,7 +8,7 @@ import numpy as np
 
 from bmfjax.data import InputError
 from bmfjax.data.checks import one_of
-from bmfjax.errors import with_calls_checked
+from bmfjax.errors import ArgumentError, with_calls_checked
 from bmfjax.report import overview, plots
 from bmfjax.report.checks import draw_modes
 from bmfjax.report.factors import (
@@ -58,6 +58,10 @@ class Plots:
 
     def __repr__(self) -> str:
         return f"Drawings of a fit of model {self._fit.model!r}: {', '.join(dir(self))}"
+
+    def __call__(self, *args, **given):
+        calls = ", ".join(f"fit.plot.{name}()" for name in dir(self))
+        raise ArgumentError(f"fit.plot draws nothing by itself; call one of its drawings, {calls}")
 
     def __getattr__(self, name: str):
         hint = "" if name.startswith("_") else f"; it has {', '.join(dir(self))}"

@@ -17,7 +17,7 @@ from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
 from bmfjax.data.anchors import Anchors
 from bmfjax.data.io.stored import reading_stored
 from bmfjax.diagnostics import Binarized, Coverage
-from bmfjax.errors import did_you_mean, with_calls_checked
+from bmfjax.errors import did_you_mean, kind_of, with_calls_checked
 from bmfjax.infer.search_ends import SearchEnds
 from bmfjax.posterior import cells, products
 from bmfjax.posterior.held_out import HeldOut
@@ -356,7 +356,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         """
         if not isinstance(names, Mapping):
             raise InputError(
-                f"names is a {type(names).__name__}; give a mapping of numbers of factors to "
+                f"names is {kind_of(names)}; give a mapping of numbers of factors to "
                 "names, such as {1: 'a name'}"
             )
         given = {}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bmfjax.errors import InputError
+from bmfjax.errors import InputError, kind_of
 
 #: Keeps the dispersion finite. The published bound, a dispersion of 1,000, is no float32 rate.
 LEAST_RATE = 1e-30
@@ -139,7 +139,7 @@ def gamma(name: str, value: Any) -> Any:
     if not is_distribution(value, "Gamma") or value.batch_shape:
         shape = f" of shape {value.batch_shape}" if is_distribution(value) else ""
         raise InputError(
-            f"{name} is a {type(value).__name__}{shape}; give a scalar numpyro.distributions.Gamma"
+            f"{name} is {kind_of(value)}{shape}; give a scalar numpyro.distributions.Gamma"
         )
     return value
 
@@ -183,9 +183,7 @@ def factor_prior(name: str, value: Any, upper: float = 1.0) -> Any:
             )
         return value
     if not is_distribution(value):
-        raise InputError(
-            f"{name} is a {type(value).__name__}; give a name or a NumPyro distribution"
-        )
+        raise InputError(f"{name} is {kind_of(value)}; give a name or a NumPyro distribution")
     if value.batch_shape or value.event_shape:
         raise InputError(f"{name} has shape {value.shape()}; give a scalar distribution")
     low, high = support_interval(value.support) or (None, None)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from numbers import Real
 from typing import Any, ClassVar
 
-from bmfjax.errors import InputError
+from bmfjax.errors import InputError, kind_of
 from bmfjax.specs import checks
 from bmfjax.specs.base import AUTO, Sampler, a_choice, a_whole, parameter, value_class
 
@@ -86,9 +86,7 @@ def _moves(name, value) -> tuple[str, ...]:
 
 def _solutions(name, value) -> Any:
     if not all(hasattr(value, part) for part in ("use", "density", "rate")):
-        raise InputError(
-            f"{name} is a {type(value).__name__}; give bmfjax.infer.known_solutions(draws)"
-        )
+        raise InputError(f"{name} is {kind_of(value)}; give bmfjax.infer.known_solutions(draws)")
     return value
 
 

@@ -17,6 +17,7 @@ from bmfjax.data import BinaryMatrix
 from bmfjax.data.bits import PackedMatrix
 from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
+from bmfjax.errors import kind_of
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, arguments_of
 from bmfjax.kernels.boolean.bits import MAX_JOINT, gibbs, joint, metropolis
 from bmfjax.kernels.boolean.collapsed import COLLAPSED_MOVES, collapsed_ormachine, log_marginal
@@ -263,7 +264,7 @@ class OrMachineGibbs(AlgorithmKernel):
 def _checked_solutions(solutions, jumps: bool) -> KnownSolutions | None:
     """Return solutions for jumps; refuse either without the other."""
     if jumps and not isinstance(solutions, KnownSolutions):
-        found = "" if solutions is None else f", and solutions is a {type(solutions).__name__}"
+        found = "" if solutions is None else f", and solutions is {kind_of(solutions)}"
         raise InputError(
             f"the move 'jump' goes to solutions that are known{found}; in Python give "
             "solutions=bmfjax.infer.known_solutions(draws) (bmfjax.Gibbs of bmfjax.fit), or "

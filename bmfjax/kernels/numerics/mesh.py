@@ -23,7 +23,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from bmfjax.errors import InputError
+from bmfjax.errors import InputError, kind_of
 
 CHAINS, ROWS = "chains", "rows"
 #: Bytes of a refusal that processes tell each other.
@@ -96,9 +96,7 @@ def checked_mesh(mesh: Any) -> Mesh:
     Its axes are of the type Auto: functions of arrays on Explicit axes refuse much.
     """
     if not isinstance(mesh, Mesh):
-        raise InputError(
-            f"mesh is a {type(mesh).__name__}; give a jax.sharding.Mesh, such as {_EXAMPLE}"
-        )
+        raise InputError(f"mesh is {kind_of(mesh)}; give a jax.sharding.Mesh, such as {_EXAMPLE}")
     if set(mesh.axis_names) != {CHAINS, ROWS}:
         raise InputError(
             f"mesh has the axes {', '.join(map(repr, mesh.axis_names))}, and a fit runs on "
