@@ -112,7 +112,7 @@ def test_axes_are_found_by_their_names_and_made_auto():
 
 
 def test_what_is_no_mesh_of_a_fit_is_refused():
-    with pytest.raises(InputError, match=r"mesh is a int; give a jax\.sharding\.Mesh"):
+    with pytest.raises(InputError, match=r"mesh is an int; give a jax\.sharding\.Mesh"):
         ask(small_fits.ones(), 2, mesh=2)
     with pytest.raises(InputError, match="the axes 'x', 'y', and a fit runs on 'chains' and"):
         ask(small_fits.ones(), 2, mesh=mesh_of(axes=("x", "y")))

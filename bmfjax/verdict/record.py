@@ -241,7 +241,7 @@ class Verdict:
             (Number, short_number),
         ):
             found += [] if kind in fallen else short(figures, bounds)
-        # Of several parts one scalar may be asked for.
+        # Several parts may ask for one scalar.
         return list(dict.fromkeys(found))
 
     @property
