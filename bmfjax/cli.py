@@ -143,6 +143,7 @@ def main(arguments: Sequence[str] | None = None, *, ends_process: bool = False) 
             stream.reconfigure(errors="backslashreplace")
     try:
         with _plain_warnings(), clock_running(began), contextlib.ExitStack() as options.line:
+            _refuse_existing(options)
             # What follows loads JAX, which takes seconds.
             options.line.enter_context(status_line(not getattr(options, "quiet", True)))
             say("loading")
@@ -288,12 +289,12 @@ def _add_fit(commands, models) -> None:
     others = ", ".join(f"{number} of {name}" for name, number in ratings.items())
     fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     fit.add_argument(
-        "--rank", type=_number_or_auto, metavar="N",
+        "--rank", type=_number(int, *_FROM_ONE, auto=True), metavar="N",
         help="number of factors; auto: found, with the probability of every number (default: "
         f"{RANK}, {others}; at most the smaller side of the matrix)",
     )  # fmt: skip
     fit.add_argument(
-        "--max-rank", type=int, metavar="N",
+        "--max-rank", type=_number(int, *_FROM_ONE), metavar="N",
         help=f"with --rank auto: the most factors that there may be ({run.MAX_RANK}; with "
         "--samples auto twice as many, and so on, where all of them are there and time is left)",
     )  # fmt: skip
@@ -312,7 +313,7 @@ def _add_fit(commands, models) -> None:
         )  # fmt: skip
     _add_sampling(fit)
     fit.add_argument(
-        "--max-time", type=float, metavar="SECONDS",
+        "--max-time", type=_number(float, *_ABOVE_ZERO), metavar="SECONDS",
         help=f"most seconds of the whole command ({run.MAX_TIME:g} where --samples is auto, else "
         "any; any with --sampler smc); at their end the results are those of what was drawn, if "
         "need be of the starts, and without a page where there is no time for it",
@@ -323,16 +324,20 @@ def _add_fit(commands, models) -> None:
         "wider bounds, for a first answer sooner",
     )  # fmt: skip
     fit.add_argument(
-        "--mc-error", type=float, metavar="X",
+        "--mc-error", metavar="X",
+        type=_number(float, f"above 0 and up to {run.ACCURATE:g}", lambda x: 0 < x <= run.ACCURATE),
         help="run until predictions are as exact: two Monte Carlo standard errors of probabilities "
         f"(default: {run.ACCURATE:g})",
     )  # fmt: skip
     fit.add_argument(
-        "--check", type=float, metavar="SHARE",
+        "--check", metavar="SHARE",
+        type=_number(
+            float, f"above 0 and up to {run.MOST_HIDDEN:g}", lambda x: 0 < x <= run.MOST_HIDDEN
+        ),
         help="hide this share of the entries, such as 0.1, from a first fit, say how well it "
         "predicts them, and go on with all entries",
     )  # fmt: skip
-    fit.add_argument("--seed", type=int, default=0, help="the draws depend on it")
+    _add_seed(fit, "the draws depend on it")
     fit.add_argument(
         "--chain", type=_chains_of, metavar="C/N",
         help="run chain C of N alone, or chains C to D by C-D/N, such as 3/8 or 3-4/8; when all "
@@ -390,7 +395,7 @@ def _add_written(parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--fdr",
-        type=float,
+        type=_number(float, *_BETWEEN),
         metavar="Q",
         help="false discovery rate at which --tiles says, in column kept, which of them to keep "
         "(0.05 where not given)",
@@ -530,16 +535,20 @@ def _join_processes() -> None:
 
 def _add_sampling(parser) -> None:
     """Add what every fit of a command has in common."""
-    from bmfjax.specs.run import NUM_WARMUP
+    from bmfjax.specs.run import LEAST_KEPT, NUM_WARMUP
 
-    parser.add_argument("--chains", type=int, default=DEFAULT_CHAINS, help="independent chains")
     parser.add_argument(
-        "--warmup", type=_number_or_auto, default="auto", metavar="N",
+        "--chains", type=_number(int, *_FROM_ONE), default=DEFAULT_CHAINS,
+        help="independent chains",
+    )  # fmt: skip
+    parser.add_argument(
+        "--warmup", type=_number(int, *_FROM_ZERO, auto=True), default="auto", metavar="N",
         help="steps before draws count; auto: the model chooses "
         f"({NUM_WARMUP} with a number of --samples)",
     )  # fmt: skip
     parser.add_argument(
-        "--samples", type=_number_or_auto, default="auto", metavar="N",
+        "--samples", default="auto", metavar="N",
+        type=_number(int, f"of at least {LEAST_KEPT}", lambda n: n >= LEAST_KEPT, auto=True),
         help="draws of each chain; auto: until R-hat and effective draws are those of a reliable "
         "fit, or --max-time is up",
     )  # fmt: skip
@@ -556,14 +565,38 @@ def _add_sampling(parser) -> None:
     )  # fmt: skip
 
 
-def _number_or_auto(text):
-    """Read a whole number, or leave "auto" to the fit."""
-    try:
-        return text if text == "auto" else int(text)
-    except ValueError:
+#: Which numbers an option takes: how it is said, and whether a number is one.
+_FROM_ONE = "of at least 1", lambda n: n >= 1
+_FROM_ZERO = "of at least 0", lambda n: n >= 0
+_ABOVE_ZERO = "above 0", lambda x: x > 0
+_BETWEEN = "between 0 and 1", lambda x: 0 < x < 1
+_PROBABILITY = "from 0 to 1", lambda x: 0 <= x <= 1
+
+
+def _number(kind, which, fits, auto=False):
+    """Return a reader of numbers that refuses others, before anything is loaded.
+
+    With `auto` this word is left to the fit.
+    """
+    what = {int: "whole number", float: "number"}[kind]
+
+    def read(text):
+        if auto and text == "auto":
+            return text
+        with contextlib.suppress(ValueError):
+            if fits(kind(text)):
+                return kind(text)
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no whole number; give one, or auto"
-        ) from None
+            f"{text!r} is no {what} {which}; give one{', or auto' * auto}"
+        )
+
+    return read
+
+
+def _add_seed(parser, what) -> None:
+    which = f"from 0 to {2**32 - 1}"
+    kind = _number(int, which, lambda n: 0 <= n < 2**32)
+    parser.add_argument("--seed", type=kind, default=0, help=what)
 
 
 def _add_models(parser) -> None:
@@ -878,6 +911,26 @@ def _fit(options) -> int:
                 remember_report(problem, time.monotonic() - sampled_at, options.max_time)
     again = options.again if stage.is_stored else ""
     return _end(*written, output, again, options.require) if first else 0
+
+
+def _refuse_existing(options) -> None:
+    """Refuse a directory that plainly holds a fit, before the seconds that the rest takes to load.
+
+    What else may be there, or in the way, is looked at where the data are read.
+    """
+    folder = options.output if options.command == "fit" else None
+    if folder is None or options.overwrite or options.resume or options.chain is not None:
+        return
+    if options.distributed or (folder / "checkpoint").exists():
+        return
+    try:
+        held = set(json.loads((folder / "summary.json").read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return
+    if {"verdict", "model", "sampler"} <= held and Path(options.data).parent != folder:
+        raise InputError(
+            f"{folder} already holds a fit (summary.json); give another directory, or --overwrite"
+        )
 
 
 def _output(options, data) -> Path:
@@ -1441,11 +1494,11 @@ def _add_rank(commands, models) -> None:
     )
     _add_sampling(rank)
     rank.add_argument(
-        "--max-time", type=float, default=120.0, metavar="SECONDS",
+        "--max-time", type=_number(float, *_ABOVE_ZERO), default=120.0, metavar="SECONDS",
         help="sampling for a rank, divided among its fits; inf is no limit",
     )  # fmt: skip
     rank.add_argument(
-        "--hidden", type=float, default=0.1, metavar="SHARE",
+        "--hidden", type=_number(float, *_BETWEEN), default=0.1, metavar="SHARE",
         help="share of the observed entries that are hidden at once",
     )  # fmt: skip
     rank.add_argument(
@@ -1453,7 +1506,7 @@ def _add_rank(commands, models) -> None:
         help="leave out P(rank), hidden entries or bi-cross-validation, and so their fits; may be "
         "given again",
     )  # fmt: skip
-    rank.add_argument("--seed", type=int, default=0, help="of the fits, and of what is hidden")
+    _add_seed(rank, "of the fits, and of what is hidden")
     rank.add_argument(
         "--output", type=Path, metavar="FOLDER",
         help="folder for table.csv, ranks.json and the picture ranks.png (where not given: the "
@@ -1523,7 +1576,9 @@ def _add_predict(commands) -> None:
         "the fit, and holds no digit or has names such as user and movieId)",
     )  # fmt: skip
     predict.set_defaults(header="auto")
-    predict.add_argument("--level", type=float, default=0.9, help="probability of the interval")
+    predict.add_argument(
+        "--level", type=_number(float, *_BETWEEN), default=0.9, help="probability of the interval"
+    )
     predict.add_argument(
         "--noisy", action="store_true",
         help="predict observations, noise or flips included; the table then leaves out what an "
@@ -1546,7 +1601,9 @@ def _add_recommend(commands) -> None:
         "--user", action="append", metavar="NAME",
         help="name of a row; may be given again (all rows where not given)",
     )  # fmt: skip
-    recommend.add_argument("-k", type=int, default=10, metavar="N", help="items a user, at most")
+    recommend.add_argument(
+        "-k", type=_number(int, *_FROM_ONE), default=10, metavar="N", help="items a user, at most"
+    )
     recommend.add_argument(
         "--by", choices=["mean", "quantile", "probability"], default="mean",
         help="expected rating, the lower end of its interval, or the probability of at least "
@@ -1557,7 +1614,9 @@ def _add_recommend(commands) -> None:
         help="rating that counts as high (three quarters up the scale where not given: 4 of 1 to "
         "5 stars; not for probit); with pmf, 3.5 for whole stars of at least 4",
     )  # fmt: skip
-    recommend.add_argument("--level", type=float, default=0.9, help="probability of the interval")
+    recommend.add_argument(
+        "--level", type=_number(float, *_BETWEEN), default=0.9, help="probability of the interval"
+    )
     recommend.add_argument("--seen", action="store_true", help="list rated items too")
     _add_table(recommend, "the table is only printed")
     recommend.set_defaults(run=_recommend)
@@ -1669,9 +1728,10 @@ def _add_compare(commands) -> None:
         "directories", type=Path, nargs="+", metavar="DIR", help="directories of bmfjax fit"
     )
     compare.add_argument(
-        "--entries", type=int, default=5000, help="observed entries that are scored, at most"
-    )
-    compare.add_argument("--seed", type=int, default=0, help="of the choice of entries")
+        "--entries", type=_number(int, "of at least 2", lambda n: n >= 2), default=5000,
+        help="observed entries that are scored, at most",
+    )  # fmt: skip
+    _add_seed(compare, "of the choice of entries")
     _add_table(compare, "the table is only printed")
     compare.set_defaults(run=_compare)
 
@@ -1709,12 +1769,17 @@ def _add_generate(commands) -> None:
     )
     _add_size(tiles, rank=30)
     tiles.add_argument(
-        "--pattern-fraction", type=float, default=0.1, help="share of further rows in a tile"
-    )
-    tiles.add_argument("--index-size", type=int, help="rows and columns of an index block")
-    tiles.add_argument("--pattern-size", type=int, help="further rows and columns of a tile")
+        "--pattern-fraction", type=_number(float, *_PROBABILITY), default=0.1,
+        help="share of further rows in a tile",
+    )  # fmt: skip
+    for name, what in (
+        ("index", "rows and columns of an index block"),
+        ("pattern", "further rows and columns of a tile"),
+    ):
+        tiles.add_argument(f"--{name}-size", type=_number(int, *_FROM_ZERO), help=what)
     tiles.add_argument(
-        "--noise", type=float, nargs=2, default=(0.01, 0.05), metavar=("P+", "P-"),
+        "--noise", type=_number(float, *_PROBABILITY), nargs=2, default=(0.01, 0.05),
+        metavar=("P+", "P-"),
         help="probabilities that a zero and a one is flipped",
     )  # fmt: skip
     tiles.set_defaults(run=_generate)
@@ -1726,16 +1791,18 @@ def _add_generate(commands) -> None:
         formatter_class=form,
     )
     _add_size(product, rank=5)
-    product.add_argument("--density", type=float, default=0.5, help="expected share of ones")
-    product.add_argument("--flip", type=float, default=0.0, help="probability of a flipped bit")
+    for name, default, what in (
+        ("density", 0.5, "expected share of ones"), ("flip", 0.0, "probability of a flipped bit")
+    ):  # fmt: skip
+        share = _number(float, *_PROBABILITY)
+        product.add_argument(f"--{name}", type=share, default=default, help=what)
     product.set_defaults(run=_generate)
 
 
 def _add_size(parser, rank) -> None:
-    parser.add_argument("--rows", type=int, default=512)
-    parser.add_argument("--columns", type=int, default=512)
-    parser.add_argument("--rank", type=int, default=rank)
-    parser.add_argument("--seed", type=int, default=0)
+    for name, default in (("rows", 512), ("columns", 512), ("rank", rank)):
+        parser.add_argument(f"--{name}", type=_number(int, *_FROM_ONE), default=default)
+    _add_seed(parser, None)
     parser.add_argument("--output", type=Path, required=True, help="file to write (.npz)")
     parser.add_argument("--overwrite", action="store_true", help="replace a file of bmfjax")
 

@@ -37,6 +37,7 @@ from bmfjax.cli import (
     main,
 )
 from bmfjax.clock import clock_running
+from bmfjax.errors import InputError
 from bmfjax.families import FAMILIES
 from bmfjax.infer import ChainRun
 from bmfjax.kernels.numerics import compiling, mesh
@@ -217,6 +218,26 @@ def test_models_and_options_of_samplers_are_passed_on(tmp_path, capsys, quick_pa
     assert settings["priors"]["scale"] == 0.5
 
 
+def test_a_directory_that_holds_a_fit_is_refused_before_anything_is_loaded(
+    tmp_path, capsys, monkeypatch
+):
+    def loads(_):
+        raise InputError("it loads")
+
+    monkeypatch.setattr("bmfjax.cli.say", loads)
+    summary = tmp_path / "summary.json"
+    words = ["fit", "davis", "--output", str(tmp_path)]
+    held = json.dumps({"verdict": {}, "model": "pmf", "sampler": "gibbs"})
+    for text, more, refused in (
+        (held, [], True), (held, ["--overwrite"], False), (held, ["--resume"], False),
+        (held, ["--chain", "1/2"], False), ("{}", [], False), ("3", [], False), ("{", [], False),
+    ):  # fmt: skip
+        summary.write_text(text)
+        assert main([*words, *more]) == 2
+        said = "already holds a fit (summary.json); give another directory, or --overwrite"
+        assert (said if refused else "it loads") in capsys.readouterr().err
+
+
 def test_an_existing_fit_is_kept_unless_told(fitted, capsys):
     before = {p.name: p.stat().st_mtime_ns for p in fitted.iterdir()}
     assert run("fit", "davis", *QUICK, "--output", fitted) == 2
@@ -261,10 +282,42 @@ def test_a_word_that_is_nearly_right_is_told_the_right_one(capsys):
             "--"
         )
         assert (f"; did you mean {meant!r}?" in said) == (meant is not None) == ("did" in said)
-    for words, no in ((["--max-time", "5s"], "'5s' is no number"), (["--chains", "x"], "no whole")):
-        with pytest.raises(SystemExit):
-            build_parser().parse_args(["fit", *words])
-        assert f"{no}" in (said := capsys.readouterr().err) and "; give one; bmfjax fit" in said
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["fit", "--binarize", "5s"])
+    assert "'5s' is no number; give one; bmfjax fit" in capsys.readouterr().err
+
+
+def test_numbers_out_of_bounds_are_refused_by_their_option_when_it_is_read(capsys):
+    fit, product = ["fit", "davis"], ["generate", "product", "--output", "x.npz"]
+    whole, share = "whole number of at least", "number between 0 and 1"
+    for words, option, fine, wrong, what in (
+        (fit, "--rank", "1", "0 -2 three 2.5", f"{whole} 1"),
+        (fit, "--max-rank", "1", "0", f"{whole} 1"),
+        (fit, "--chains", "1", "0 x", f"{whole} 1"),
+        (fit, "--warmup", "0", "-1", f"{whole} 0"),
+        (fit, "--samples", "4", "-1 3", f"{whole} 4"),
+        (fit, "--seed", "4294967295", "-1 4294967296", "whole number from 0 to 4294967295"),
+        (fit, "--max-time", "inf", "0 -5 nan 5s", "number above 0"),
+        (fit, "--mc-error", "0.05", "0 0.06", "number above 0 and up to 0.05"),
+        (fit, "--check", "0.5", "0 2", "number above 0 and up to 0.5"),
+        (fit, "--fdr", "0.5", "0 1.5", share),
+        (["rank"], "--hidden", "0.5", "0 1", share),
+        (["predict", "x", "--cells", "y"], "--level", "0.5", "0 2", share),
+        (["recommend", "x"], "-k", "1", "0", f"{whole} 1"),
+        (["compare", "x"], "--entries", "2", "1", f"{whole} 2"),
+        (product, "--rows", "1", "0", f"{whole} 1"),
+        (product, "--flip", "1", "1.5", "number from 0 to 1"),
+    ):
+        parser = build_parser()
+        name = option.lstrip("-").replace("-", "_")
+        assert getattr(parser.parse_args([*words, option, fine]), name) == float(fine)
+        for text in wrong.split():
+            with pytest.raises(SystemExit) as stop:
+                parser.parse_args([*words, option, text])
+            auto = ", or auto" * (option in ("--rank", "--warmup", "--samples"))
+            said = capsys.readouterr().err
+            assert stop.value.code == 2 and said.count("\n") == 1
+            assert f"argument {option}: {text!r} is no {what}; give one{auto}; bmfjax" in said
 
 
 @pytest.mark.parametrize(
@@ -272,9 +325,7 @@ def test_a_word_that_is_nearly_right_is_told_the_right_one(capsys):
     [
         (["fit", "no-such.csv"], "no-such.csv"),
         (["fit", "house-vote"], "house-votes"),
-        (["fit", "davis", "--rank", "0"], "rank is 0"),
         (["fit", "davis", "--rank", "15"], "from 1 to 14"),
-        (["fit", "davis", "--samples", "2"], "num_samples is 2"),
         (["fit", "davis", "--model", "relaxed", "--precision", "-1"], "precision is -1.0"),
         (["fit", "davis", "--precision", "2"], "--precision belongs to relaxed, nmf, pmf"),
         (
@@ -291,8 +342,6 @@ def test_a_word_that_is_nearly_right_is_told_the_right_one(capsys):
             [*RELAXED, "--sampler", "iasg", "--option", "scale_likelihood=False"],
             "does not fit the curvature",
         ),
-        (["fit", "davis", "--seed", "-1"], "seed is -1; give a whole number from 0"),
-        (["rank", "davis", "--ranks", "2,3", "--seed", "-1"], "seed is -1; give a whole number"),
         (["fit", "davis", "--option", "moves=leap"], "is 'leap'; choose from"),
         (["fit", "davis", "--option", "num_anneal=[1]"], "num_anneal is [1]"),
         (["fit", "davis", "--option", "x=1", "--option", "x=2"], "x is given twice"),
@@ -310,7 +359,6 @@ def test_a_word_that_is_nearly_right_is_told_the_right_one(capsys):
         (["fit", "cut.npz"], "cut.npz"),
         (["report", "."], "holds no fit"),
         (["generate", "tiles", "--rank", "900", "--output", "x.npz"], "900"),
-        (["generate", "product", "--flip", "1.5", "--output", "x.npz"], "1.5"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(

@@ -26,7 +26,7 @@ from bmfjax.clock import OutOfTimeError, clock_running
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import agreement
 from bmfjax.families import ask, base, sampling, stopping
-from bmfjax.families.base import LEAST_KEPT, LOOKS
+from bmfjax.families.base import LOOKS
 from bmfjax.families.boolean import (
     LADDER,
     PATIENCE,
@@ -42,6 +42,7 @@ from bmfjax.kernels.numerics import compiling
 from bmfjax.kernels.numerics.programs import forget_programs
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior.selection import informed
+from bmfjax.specs.run import LEAST_KEPT
 from tests.toy import DATA, Toy, asked, fitted, interrupted, let_steps_take_a_second
 
 ALIKE, APART, CURED = Toy(0.0), Toy(5.0), Toy(5.0, second=True)

@@ -446,7 +446,6 @@ def test_the_table_of_the_command_line_is_that_of_the_fit(tmp_path, capsys, quic
     ("words", "said"),
     [
         (["--tiles", "t.csv", "--model", "nmf"], "relaxed, features, and the model is nmf"),
-        (["--tiles", "t.csv", "--fdr", "1.5"], "fdr is 1.5; give a number between 0 and 1"),
         (["--fdr", "0.1"], "--fdr is for the table of --tiles"),
         (["--tiles", "t.txt"], "has the ending '.txt'"),
         (["--tiles", "none/t.csv"], "is not a directory"),

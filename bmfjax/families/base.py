@@ -44,18 +44,16 @@ from bmfjax.posterior.searches import count_searches
 from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
 from bmfjax.specs.base import AUTO, Kernel, Model, Sampler, digest
-from bmfjax.specs.run import ACCURATE, MAX_TIME, NUM_WARMUP, UNTIL
+from bmfjax.specs.run import ACCURATE, LEAST_KEPT, MAX_TIME, MOST_HIDDEN, NUM_WARMUP, UNTIL
 from bmfjax.verdict import Figures, Mixing, Tried, Verdict
 
 Data = BinaryMatrix | RealMatrix | Ratings
 FACTORS = ("usage", "basis")
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
-#: Draws of a chain that are kept at most, bytes of all kept draws, and the fewest for a result.
-MAX_KEPT, MAX_KEPT_BYTES, LEAST_KEPT = 250, 512 * 2**20, 4
+#: Draws of a chain that are kept at most, and bytes of all kept draws.
+MAX_KEPT, MAX_KEPT_BYTES = 250, 512 * 2**20
 #: Numbers of draws of a chain at which such a run looks whether they suffice; the last ends it.
 LOOKS = (*sorted(n * 2**k for n in (250, 310, 375, 430) for k in range(9)), 128_000)
-#: The largest share of the entries that is hidden on request.
-MOST_HIDDEN = 0.5
 #: Steps of warm-up of chains that go on with other data, at least.
 WARMUP_AGAIN = 50
 #: A fit that finds the number of factors keeps those that this share of draws use.

@@ -17,9 +17,10 @@ import numpy as np
 
 from bmfjax import verdict
 from bmfjax.diagnostics.convergence import split_rhat
-from bmfjax.families.base import LEAST_KEPT, Chains, KeptDraws, Ordered, Problem
+from bmfjax.families.base import Chains, KeptDraws, Ordered, Problem
 from bmfjax.infer import ChainRun
 from bmfjax.specs.base import AUTO
+from bmfjax.specs.run import LEAST_KEPT
 
 #: Shares of the draws that may count as warm-up.
 SHARES = (0.0, 0.25, 0.5)

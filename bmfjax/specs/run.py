@@ -2,6 +2,10 @@
 
 #: Steps of warm-up before a given number of draws, where they are not given.
 NUM_WARMUP = 1000
+#: The fewest draws of a chain for a result.
+LEAST_KEPT = 4
+#: The largest share of the entries that is hidden on request.
+MOST_HIDDEN = 0.5
 #: Draws of chains that run apart, where no number is given: they cannot look at each other.
 NUM_SAMPLES = 1000
 #: The most factors that a fit looks for which finds their number itself.
