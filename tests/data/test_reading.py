@@ -86,18 +86,25 @@ def test_columns_are_chosen_by_names(tmp_path, options, columns, labels):
 
 def test_columns_that_are_nearly_named_are_told(tmp_path):
     path = written(tmp_path, "name,coughing,Sneezing,fever\nann,1,0,1\nbob,0,1,1\ncid,1,1,0\n")
-    for options, meant in (
-        ({"columns": "cough:sneze"}, "coughing:Sneezing"),
-        ({"columns": "coughing:fevr"}, "coughing:fever"),
-        ({"columns": ["coughing", "SNEEZING"]}, "Sneezing"),
-        ({"ignore": "coughing,fevers"}, "fever"),
-        ({"columns": "cough:x"}, None),
-        ({"columns": "x"}, None),
+    for options, unknown, meant in (
+        ({"columns": "cough:sneze"}, "'cough' or 'sneze', of 'cough:sneze'", "coughing:Sneezing"),
+        ({"columns": "coughing:fevr"}, "'fevr', of 'coughing:fevr'", "coughing:fever"),
+        ({"columns": ["coughing", "SNEEZING"]}, "'SNEEZING'", "Sneezing"),
+        ({"ignore": "coughing,fevers"}, "'fevers'", "fever"),
+        ({"label_column": "fevers"}, "'fevers'", "fever"),
+        ({"columns": "cough:x"}, "'cough' or 'x', of 'cough:x'", None),
+        ({"columns": "x"}, "'x'", None),
     ):
-        with pytest.raises(InputError, match="0 columns of the table have that name") as said:
+        with pytest.raises(InputError, match="no column is called") as said:
             load(path, **options)
-        hint = "" if meant is None else f"; did you mean {meant!r}?"
-        assert str(said.value).endswith(f"coughing, Sneezing, fever{hint}")
+        hint = "the" if meant is None else f"did you mean {meant!r}? The"
+        assert f"no column is called {unknown}; {hint} columns are " in str(said.value)
+        assert str(said.value).endswith("coughing, Sneezing, fever")
+    assert load(path, ignore="fever:Sneezing").column_names == ("coughing",)  # in either order
+    genes = ["id", *(f"gene{letter}" for letter in "ABCDEFGHIJKL")]
+    many = written(tmp_path, ",".join(genes) + "\n" + f"x{',1' * 12}\ny{',0' * 12}\n")
+    with pytest.raises(InputError, match=r"The columns are id, geneA, geneB, \.\.\. geneL \(13\)$"):
+        load(many, ignore="geneZ")
 
 
 def test_a_flipped_code_is_a_flipped_matrix(tmp_path):

@@ -23,7 +23,7 @@ from bmfjax.data.reading.cells import (
     number,
 )
 from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked, option, quoted
-from bmfjax.errors import did_you_mean, meant
+from bmfjax.errors import meant
 
 #: Fields of a line that has few of them: numbers in it may rise by chance.
 FEW = 4
@@ -31,6 +31,8 @@ FEW = 4
 MANY = 5
 #: Most different texts of a column that labels the rows.
 MOST_LABELS = 30
+#: Names of columns up to which a message lists all of them.
+MOST_LISTED = 8
 #: What the columns of ids may be called, besides names that end in "id": those of rows first.
 USERS = frozenset(["row", "user", "customer"])
 ID_NAMES = USERS | {"column", "item", "movie", "film", "product", "book"}
@@ -352,7 +354,7 @@ def _numbers_name_rows(table, first, kind, asked, called) -> bool:
 # ---- roles of columns -----------------------------------------------------------------------
 
 
-def chosen(given: Sequence[str], names: Sequence[str], option_name) -> list[str]:
+def chosen(given: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the columns that texts such as "a", "a,b" or "a:c" name."""
     found = []
     for text in given:
@@ -360,24 +362,35 @@ def chosen(given: Sequence[str], names: Sequence[str], option_name) -> list[str]
         if text in names:
             found.append(text)
         elif colon and first in names and last in names:
-            found += names[names.index(first) : names.index(last) + 1]
+            low, high = sorted((names.index(first), names.index(last)))
+            found += names[low : high + 1]
         elif "," in text:
-            found += chosen([part.strip() for part in text.split(",")], names, option_name)
+            found += chosen([part.strip() for part in text.split(",")], names)
         else:
-            raise InputError(
-                f"{option_name} is {text!r} and {sum(n == text for n in names)} columns of the "
-                f"table have that name; give one of {', '.join(map(str, names[:8]))}"
-                f"{_columns_meant(text, names)}"
-            )
+            raise _no_column(text, names)
     return found
 
 
-def _columns_meant(text: str, names: Sequence[str]) -> str:
-    """Return the hint at the column, or the first and last one, that a text nearly names."""
-    if ":" not in text:
-        return did_you_mean(text, names)
-    ends = [end if end in names else meant(end, names) for end in text.split(":", 1)]
-    return "" if None in ends else f"; did you mean {':'.join(ends)!r}?"
+def _no_column(text: str, names: Sequence[str]) -> InputError:
+    """Return the error for a text that names no column: say which are nearly called so."""
+    ends = text.split(":", 1)
+    unknown = [repr(end) for end in ends if end not in names]
+    said = f"no column is called {' or '.join(unknown)}"
+    said += f", of {text!r}" if ":" in text else ""
+    near = [end if end in names else meant(end, names) for end in ends]
+    hint = "the" if None in near else f"did you mean {':'.join(near)!r}? The"
+    return InputError(f"{said}; {hint} columns are {_all_of(names)}")
+
+
+def _all_of(names: Sequence[str]) -> str:
+    """Write names: of many the first three, the last one, and how many there are.
+
+    >>> _all_of("abc"), _all_of("abcdefghijk")
+    ('a, b, c', 'a, b, c, ... k (11)')
+    """
+    if len(names) <= MOST_LISTED:
+        return ", ".join(names)
+    return f"{', '.join(names[:3])}, ... {names[-1]} ({len(names)})"
 
 
 class Parts(NamedTuple):
@@ -402,13 +415,15 @@ def roles_of(table: Table, kind, asked: Asked) -> Parts:
     named = named or []
     for name, texts in (("label_column", asked.label_column), ("one_hot", asked.one_hot)):
         for text in texts:
-            if named.count(text) != 1:
+            if text not in named:
+                raise _no_column(text, named)
+            if named.count(text) > 1:
                 raise InputError(
-                    f"{name} is {text!r} and {named.count(text)} columns of the header have that "
-                    f"name; give one of {', '.join(named[:8])}"
+                    f"{name} is {text!r} and {named.count(text)} columns have that name; give them "
+                    "names that differ"
                 )
     labels = [columns[named.index(text)] for text in asked.label_column]
-    out = chosen(asked.ignore, named, "ignore")
+    out = chosen(asked.ignore, named)
     rest = [c for c in columns if not any(c is other for other in labels) and c.name not in out]
     if not rest:
         what = "labels" if labels else "columns left out"
@@ -434,7 +449,7 @@ def _named_values(columns, asked: Asked):
 
     The rows are named by the first of the others that may name them.
     """
-    kept = chosen(asked.columns, [c.name for c in columns], "columns") + list(asked.one_hot)
+    kept = chosen(asked.columns, [c.name for c in columns]) + list(asked.one_hot)
     rest = [c for c in columns if c.name not in kept]
     own = None
     if asked.row_names is True:
