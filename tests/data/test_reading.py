@@ -141,6 +141,30 @@ def test_an_odd_answer_is_named_with_its_line_and_the_others_are_counted(tmp_pat
         load(path)
 
 
+def test_a_few_odd_cells_are_to_be_mended_and_no_column_left_out(tmp_path):
+    """Where nearly all cells are zeros and ones, others are slips of whoever wrote the table."""
+    zeros_and_ones = [["0", "1", "1", "0", "1"][k % 4 :] + ["1"] * (k % 4) for k in range(15)]
+    for slips, spelled, mend in (
+        ({(2, 3): "O"}, "01", "write 0, 1 or nothing there, or if it means no answer"),
+        ({(2, 3): "11"}, "01", "write 0, 1 or nothing there, or if it means no answer"),
+        ({(2, 3): "O", (4, 0): "11"}, "01", "write 0, 1 or nothing there and in another cell, or"),
+        ({(2, 3): "Noo", (4, 3): "x", (5, 3): "ye"}, ("no", "yes"), "there and in 2 other cells"),
+        ({(k, 3): "2" for k in range(6)}, "01", None),
+    ):
+        rows = [[spelled[int(cell)] for cell in row] for row in zeros_and_ones]
+        for (i, j), text in slips.items():
+            rows[i][j] = text
+        lines = [f"s{i}," + ",".join(row) for i, row in enumerate(rows)]
+        path = written(tmp_path, "\n".join(["id,a,b,c,d,e", *lines]))
+        with pytest.raises(InputError) as refused:
+            load(path)
+        said = str(refused.value)
+        assert ("--ignore" in said) == ("--columns" in said) == (mend is None)
+        assert ("write" in said) == (mend is not None) and (mend or "2 at row 1") in said
+        if len(spelled[0]) > 1:  # by the texts that are there, and at the first that is odd
+            assert "'Noo' at row 3 ('s2'), column 4 ('d') is neither Yes nor No" in said
+
+
 def test_marks_beside_blank_cells_are_asked_about(tmp_path):
     path = written(tmp_path, "id,q1,q2\na,x,\nb,,x\nc,x,x\n")
     with pytest.raises(InputError, match=r"a blank means no, one='x' \(--one x\), zero='' \(--ze"):

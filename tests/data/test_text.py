@@ -123,7 +123,7 @@ def test_a_threshold_and_a_mark_that_is_a_number(tmp_path):
         ("", {}, "the file is empty"),
         ("a,b\n", {}, "a header and no row below"),
         ("m\nk\n", {}, "only column holds row names"),
-        ("p,a\nx,1\n", {"label_column": "q"}, "label_column is 'q' and 0 columns .*one of p, a"),
+        ("p,a\nx,1\n", {"label_column": "q"}, "no column is called 'q'; the columns are p, a"),
         ("p,p\nx,1\n", {"label_column": "p"}, "label_column is 'p' and 2 columns"),
         ("p,a\nx,1\n", {"label_column": "p", "header": False}, "header=False says"),
         ("p\nx\n", {"label_column": "p"}, "no column beside the labels"),

@@ -31,6 +31,8 @@ FEW = 4
 MANY = 5
 #: Most different texts of a column that labels the rows.
 MOST_LABELS = 30
+#: Cells among ones and zeros up to which they may be slips of whoever wrote the table.
+MOST_SLIPS = 5
 #: Names of columns up to which a message lists all of them.
 MOST_LISTED = 8
 #: What the columns of ids may be called, besides names that end in "id": those of rows first.
@@ -718,23 +720,66 @@ def _neither(table, parts, wrong, fine, asked) -> InputError:
     for one in (*fine, *wrong):
         counts.update(one.counts())
     odd, pair = (None, None) if asked.one or asked.zero else _odd_text(counts)
+    slips = _slips(wrong, asked)
     column = next((c for c in wrong if odd in c.texts), None)
     if column is not None:
         at = int(np.argmax(column.codes == column.texts.index(odd)))
-        ask = _ask_of_one(odd, pair, counts)
+    elif slips is not None:
+        (column, at), pair = slips.first, slips.pair
     else:
         pair, column = ("0", "1"), wrong[0]
-        at, ask = _first_odd(column, fine, asked), _ask_of_codes(counts, wrong)
+        at = _first_odd(column, fine, asked)
+    mend = (
+        "" if slips is None else f"write {pair[0]}, {pair[1]} or nothing there{slips.others}, or "
+    )
+    ask = (
+        _ask_of_codes(counts, wrong, mend) if odd is None else _ask_of_one(odd, pair, counts, mend)
+    )
     text = column.text(at)[:60]
     value = text if number(text) is not None else repr(text)
     where, line = table.where(at, column, parts)
-    if fine:
+    if fine and slips is None:
         out = [table.name_of(c) for c in wrong]
         ask += (
             f"; or leave out {quoted(out)} by ignore= (--ignore {shlex.quote(','.join(out[:6]))}), "
             "or name the columns of values by columns= (--columns)"
         )
     return InputError(f"value {value} at {where} is neither {pair[0]} nor {pair[1]}{line}; {ask}")
+
+
+class _Slips(NamedTuple):
+    """Cells that may be slips: how many, the first one, and texts for a zero and a one there."""
+
+    number: int
+    first: tuple[Column, int]
+    pair: tuple[str, str]
+
+    @property
+    def others(self) -> str:
+        """Say that there are more of them."""
+        more = "another cell" if self.number == 2 else f"{self.number - 1} other cells"
+        return f" and in {more}" if self.number > 1 else ""
+
+
+def _slips(columns, asked) -> _Slips | None:
+    """Return the cells of some columns that are neither ones nor zeros, where these are few."""
+    found = []
+    for pair in PAIRS if asked.binarize is None else ():
+        if asked.one or asked.zero:
+            odd = [codes_of(c, asked, None) == ODD for c in columns]
+            pair = [(given or ("",))[0] or "blank" for given in (asked.zero, asked.one)]
+        else:
+            known = NO_ANSWERS.union(pair)
+            odd = [
+                np.array([_plain_code(t) not in known for t in c.texts]) & ~c.gone for c in columns
+            ]
+            pair = pair[::-1] if pair is PAIRS[0] else [word.capitalize() for word in pair]
+        cells = [np.flatnonzero(own[c.codes]) for own, c in zip(odd, columns, strict=True)]
+        first = next(((c, int(k[0])) for c, k in zip(columns, cells, strict=True) if len(k)), None)
+        found.append(_Slips(sum(map(len, cells)), first, tuple(pair)))
+    least = min(found, key=lambda slips: slips.number, default=None)
+    rare = least is not None and 5 * least.number <= sum(int((~c.missing).sum()) for c in columns)
+    return least if rare and 1 <= least.number <= MOST_SLIPS else None
 
 
 def _odd_text(counts):
@@ -757,12 +802,12 @@ def _plain_code(text) -> str:
     return f"{abs(value):g}" if value in (0, 1) else _plain(text)
 
 
-def _ask_of_one(odd, pair, counts) -> str:
+def _ask_of_one(odd, pair, counts, mend) -> str:
     one, other = (f"{word} ({counts[word]})" for word in pair)
     what = "it means" if counts[odd] == 1 else f"the {counts[odd]} such cells mean"
     return (
-        f"beside it are {one} and {other}: if {what} no answer, say {option('missing', odd)}, or "
-        "say which are ones and zeros by one=, zero= (--one, --zero)"
+        f"beside it are {one} and {other}: {mend}if {what} no answer, say "
+        f"{option('missing', odd)}, or say which are ones and zeros by one=, zero= (--one, --zero)"
     )
 
 
@@ -776,17 +821,19 @@ def _first_odd(column, fine, asked) -> int:
     return int(np.argmax(bad))
 
 
-def _ask_of_codes(counts, wrong) -> str:
+def _ask_of_codes(counts, wrong, mend) -> str:
     """Ask what the texts of some columns mean: list them if they are few."""
     numbers = [number(word) for word in counts]
     whole = None not in numbers and all(v >= 0 and v == round(v) for v in numbers)
     few = len(counts) <= 12
     most = max(counts, key=counts.get)
     if few:
-        ask = (f"the values are {listed(counts)}: say which are ones, zeros and missing by one=, "
-               "zero=, missing= (--one, --zero, --missing)")  # fmt: skip
+        ask = (
+            f"the values are {listed(counts)}: {mend}say which are ones, zeros and missing by "
+            "one=, zero=, missing= (--one, --zero, --missing)"
+        )
     else:
-        ask = "say what is a one by one= and zero= (--one, --zero)"
+        ask = f"{mend}say what is a one by one= and zero= (--one, --zero)"
     if len(counts) == 1 and any("" in column.texts for column in wrong):
         ask += f"; where a blank means no, {option('one', most)}, {option('zero', '')}"
     if whole and number(most) == 0 and len(counts) > 3:
