@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from bmfjax.data.errors import InputError
 from bmfjax.data.memory import require_memory
 from bmfjax.data.names import title_of
-from bmfjax.data.reading.record import Reading
+from bmfjax.data.reading.record import Reading, quoted
 
 
 class NamedTable:
@@ -51,6 +51,7 @@ class NamedTable:
             found.reading, shape=data.shape, first=names[0], last=names[-1],
             values=data._said_values(found.reading.values), notes=found.notes,
             share_missing=data.num_missing / (data.num_rows * data.num_columns),
+            empty=data._said_empty(),
         )  # fmt: skip
         return data
 
@@ -102,8 +103,24 @@ class NamedTable:
         return Reading(
             "matrix", self.shape, first=names[0], last=names[-1],
             values=self._said_values(self._values_are),
-            share_missing=missing / (self.num_rows * self.num_columns), notes=self._odd_values(),
+            share_missing=missing / (self.num_rows * self.num_columns), empty=self._said_empty(),
+            notes=self._odd_values(),
         )  # fmt: skip
+
+    def _said_empty(self):
+        """Name the columns and rows without any value, in words; nothing where there are none."""
+        if self.is_shared or not self.num_missing:
+            return ""
+        said = []
+        for side, empty, names in (
+            ("column", self.empty_columns, self._column_names),
+            ("row", self.empty_rows, self._row_names),
+        ):
+            if len(empty):
+                own = [names[k] if names else k + 1 for k in empty]
+                some = quoted(own) if names else quoted(own).replace("'", "")
+                said.append(f"{side}{'s' * (len(own) > 1)} {some}")
+        return " and ".join(said)
 
     def _odd_values(self):
         """Say which values may be marks of missing ones, where nobody has said so."""

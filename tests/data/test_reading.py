@@ -58,6 +58,20 @@ def test_a_survey_is_read_at_the_first_try_and_said(tmp_path):
     )
 
 
+def test_columns_and_rows_without_any_value_are_named(tmp_path):
+    path = written(tmp_path, "id,a,b,c\nann,1,,0\nbob,0,,1\ncid,,,\neve,,,1\n")
+    read = "read as 4 rows named by 'id' x 3 columns 'a' ... 'c' of 0/1; 58.3 % missing"
+    said = f"{read}, all of column 'b' and row 'cid'; first line taken for names"
+    assert str(load(path).reading) == said
+    assert type(load(path).reading).of_text(load(path).reading.as_text()) == load(path).reading
+    # By their numbers, from 1, where they have no names; and none of which a part alone is missing.
+    bare = BinaryMatrix([[1, NAN, NAN], [0, NAN, NAN], [1, NAN, NAN]]).reading
+    assert str(bare).endswith("66.7 % missing, all of columns 2, 3")
+    assert str(BinaryMatrix([[1, NAN], [NAN, 1]]).reading).endswith("50 % missing")
+    stars = written(tmp_path, "film,a,b\nx,4,\ny,2,\nz,3,\n")
+    assert "; no value in column 'b'" in str(load_ratings(stars).reading)
+
+
 def test_a_frame_of_a_survey_is_read_as_its_file_is(tmp_path):
     path = written(tmp_path, SURVEY)
     frame, data = pd.read_csv(path), load(path)

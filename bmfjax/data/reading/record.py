@@ -109,6 +109,8 @@ class Reading:
         Columns that label the rows, and columns that were left out.
     share_missing : float
         Share of the entries that are missing.
+    empty : str
+        Columns and rows without any value, such as "column 'tax'".
     notes : tuple of str
         Further decisions.
     """
@@ -123,6 +125,7 @@ class Reading:
     labels: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     share_missing: float = 0.0
+    empty: str = ""
     notes: tuple[str, ...] = field(default=())
 
     def as_text(self) -> str:
@@ -159,7 +162,10 @@ class Reading:
             said.append(f"{quoted(self.ignored)} left out (columns=, --columns)")
         said += self.notes
         if self.share_missing and "ratings" not in self.values:
-            said.append(f"{100 * self.share_missing:.3g} % missing")
+            whole = f", all of {self.empty}" if self.empty else ""
+            said.append(f"{100 * self.share_missing:.3g} % missing{whole}")
+        elif self.empty:
+            said.append(f"no value in {self.empty}")
         if self.column_names and not by_field:
             said.append(f"{self.column_names} taken for names")
         return "; ".join(said)
