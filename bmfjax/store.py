@@ -213,6 +213,8 @@ def _read_summary(folder):
     except DamagedFile as error:
         if not error.is_missing:
             raise
+        if not os.path.lexists(folder):
+            raise InputError(f"{folder} does not exist; give a directory of bmfjax fit") from None
         raise InputError(
             f"{folder} holds no fit (no summary.json); give a directory of bmfjax fit"
         ) from None

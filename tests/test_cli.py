@@ -358,6 +358,7 @@ def test_numbers_out_of_bounds_are_refused_by_their_option_when_it_is_read(capsy
         (["fit", "empty.csv"], "empty.csv"),
         (["fit", "cut.npz"], "cut.npz"),
         (["report", "."], "holds no fit"),
+        (["report", "nofit"], "nofit does not exist; give a directory of bmfjax fit"),
         (["generate", "tiles", "--rank", "900", "--output", "x.npz"], "900"),
     ],
 )

@@ -152,7 +152,8 @@ def test_output_is_checked_before_anything_is_read(stored, cells, tmp_path, caps
         refused(capsys, message, "predict", fit, "--cells", cells, "--output", output, *words)
 
     out = tmp_path / "out.csv"
-    ask("holds no fit", out)
+    ask("no fit does not exist; give a directory of bmfjax fit", out)
+    ask("holds no fit (no summary.json)", out, fit=tmp_path)
     ask("has the ending '.txt'; give .csv or .parquet", tmp_path / "out.txt")
     ask("is not a directory; make it", tmp_path / "none" / "out.csv")
     out.write_text("mine")
@@ -160,7 +161,6 @@ def test_output_is_checked_before_anything_is_read(stored, cells, tmp_path, caps
     ask("is what is read; give another file for the output", cells, "--overwrite")
     ask("is no table of bmfjax; move it away, or give another file", out, "--overwrite")
     out.unlink()
-    ask("level is 2.0; give a probability", out, "--level", 2, fit=stored("nmf"))
     assert not out.exists() and cells.read_text() == CELLS
     words = ["--cells", cells, "--output", out]
     assert run("predict", stored("nmf"), *words) == 0

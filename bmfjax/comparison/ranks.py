@@ -25,7 +25,7 @@ from bmfjax.data import BinaryMatrix, InputError, checks
 from bmfjax.data.io.files import replacing_all
 from bmfjax.data.names import in_words
 from bmfjax.families import ask
-from bmfjax.families.base import Chains, Problem
+from bmfjax.families.base import Chains, Problem, RankError
 from bmfjax.families.sampling import finish
 from bmfjax.posterior.code_length import code_length
 from bmfjax.posterior.evidence import LogEvidence, rank_probabilities
@@ -293,7 +293,7 @@ def compare_ranks(
     >>> found.table.index.tolist(), found.recommended in (1, 2)
     ([1, 2], True)
     """
-    ranks, without = read_ranks(ranks), _read_without(without)
+    given, ranks, without = ranks, read_ranks(ranks), _read_without(without)
     if max_time != math.inf:
         checks.positive("max_time", max_time, "number of seconds")
     if not isinstance(hidden, int | float) or not 0 < hidden < 1:
@@ -302,7 +302,14 @@ def compare_ranks(
         ask, sampler=sampler, num_chains=num_chains,
         num_warmup=num_warmup, num_samples=num_samples, seed=seed,
     )  # fmt: skip
-    first = asked(data, ranks[-1], model=model)
+    try:
+        first = asked(data, ranks[-1], model=model)
+    except RankError as error:
+        such = f", such as {min(2, error.most - 1)}:{error.most}" if error.most > 1 else ""
+        raise InputError(
+            f"ranks are {given!r}, and {ranks[-1]} is above the smaller side of the matrix; give "
+            f"two or more whole numbers from 1 to {error.most}{such}"
+        ) from None
     if model is None:
         model = dataclasses.replace(first.model, rank=None)
     problems = {rank: asked(first.data, rank, model=model) for rank in ranks}
@@ -344,7 +351,9 @@ def read_ranks(ranks: Iterable[int] | str) -> list[int]:
         elif re.fullmatch(r"[\d\s,]+", ranks):
             ranks = [int(number) for number in re.findall(r"\d+", ranks)]
         else:
-            raise InputError(f"{said}; {form}")
+            ends = re.fullmatch(r"\s*(\d+)\s*(?:-|\u2013|\.\.+|to)\s*(\d+)\s*", ranks)
+            hint = f"; did you mean '{ends[1]}:{ends[2]}'?" if ends else ""
+            raise InputError(f"{said}; {form}{hint}")
     ranks = list(ranks) if isinstance(ranks, Iterable) else [ranks]
     whole = all(isinstance(r, int | np.integer) and not isinstance(r, bool) for r in ranks)
     if not whole or len(ranks) < 2 or min(ranks) < 1:

@@ -68,6 +68,14 @@ OTHER_CHAINS = (
 # ---- a fit that is asked for ----------------------------------------------------------------
 
 
+class RankError(InputError):
+    """A number of factors that no matrix of its size has; `most` is the largest that it can."""
+
+    def __init__(self, most: int, message: str):
+        super().__init__(message)
+        self.most = most
+
+
 @dataclass(frozen=True)
 class Problem:
     """A problem: data, model, sampler and run, read, and checked where all models are alike."""
@@ -118,9 +126,10 @@ class Problem:
         rank, rows, columns = self.rank, self.data.num_rows, self.data.num_columns
         most = min(rows, columns)
         if not 1 <= rank <= most:
-            raise InputError(
+            raise RankError(
+                most,
                 f"rank is {rank}; give a number from 1 to {most}, the smaller side of the "
-                f"{rows} x {columns} matrix"
+                f"{rows} x {columns} matrix",
             )
         if rank < self.num_anchors:
             raise InputError(
