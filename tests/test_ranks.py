@@ -388,9 +388,9 @@ def test_ranks_that_cannot_be_are_refused(given):
 
 def test_options_that_cannot_be_are_refused_before_anything_runs(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(ranks, "finish", None)
-    with pytest.raises(InputError, match=r"^ranks are '2:15', and 15 .* to 14, such as 2:14$"):
+    with pytest.raises(InputError, match=r"^ranks go up to 15, .* to 14, such as 2:14$"):
         bmfjax.compare_ranks("davis", "2:15")
-    with pytest.raises(InputError, match=r"^ranks are \[1, 40\], and 40 .* to 2, such as 1:2$"):
+    with pytest.raises(InputError, match=r"^ranks go up to 40, .* to 2, such as 1:2$"):
         bmfjax.compare_ranks([[0, 1], [1, 0], [1, 1]], [1, 40])
     for given in ("2-4", "2..4", " 2 to 4"):
         with pytest.raises(InputError, match=r"2:12 or 2,4,8; did you mean '2:4'\?$"):

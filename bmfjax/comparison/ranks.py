@@ -293,7 +293,7 @@ def compare_ranks(
     >>> found.table.index.tolist(), found.recommended in (1, 2)
     ([1, 2], True)
     """
-    given, ranks, without = ranks, read_ranks(ranks), _read_without(without)
+    ranks, without = read_ranks(ranks), _read_without(without)
     if max_time != math.inf:
         checks.positive("max_time", max_time, "number of seconds")
     if not isinstance(hidden, int | float) or not 0 < hidden < 1:
@@ -307,7 +307,7 @@ def compare_ranks(
     except RankError as error:
         such = f", such as {min(2, error.most - 1)}:{error.most}" if error.most > 1 else ""
         raise InputError(
-            f"ranks are {given!r}, and {ranks[-1]} is above the smaller side of the matrix; give "
+            f"ranks go up to {ranks[-1]}, and the smaller side of the matrix is {error.most}; give "
             f"two or more whole numbers from 1 to {error.most}{such}"
         ) from None
     if model is None:
