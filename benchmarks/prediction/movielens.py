@@ -207,8 +207,8 @@ published one at each, and with effects more than the published one with layers:
 
 These are single chains, of 500 sweeps where nothing else is said. The shares of 5, 10 and 50 % were
 run on another machine, with a newer JAX. Whole fits by `bmfjax.fit` have four chains and at most
-120 processor seconds: at 1, 5 and 10 % they are "Reliable", at 20 % "Usable", and at 50 and 95 % the
-time is up before a result has its draws.
+120 processor seconds: at 1, 5 and 10 % they are "Reliable", at 20 % "Usable", and at 50 and 95 %
+the time is up before a result has its draws.
 
 Boolean factors gain little beyond the effects: 0.80 ± 0.13 in pairs at 95 %, 0.13 ± 0.02 at 20 %,
 and nothing clear at 10 % and below.
