@@ -927,7 +927,8 @@ def _refuse_existing(options) -> None:
         held = set(json.loads((folder / "summary.json").read_bytes()))
     except (OSError, ValueError, TypeError):
         return
-    if {"verdict", "model", "sampler"} <= held and Path(options.data).parent != folder:
+    of_fit = Path(options.data).resolve().parent == folder.resolve()  # which is said then
+    if {"verdict", "model", "sampler"} <= held and not of_fit:
         raise InputError(
             f"{folder} already holds a fit (summary.json); give another directory, or --overwrite"
         )

@@ -72,7 +72,7 @@ def test_the_command_line_reads_numbers(tmp_path, capsys):
     assert main(["fit", str(path), *options]) == 0
     assert "nmf model, rank 2" in capsys.readouterr().out
     assert (tmp_path / "out" / "report.html").exists()
-    assert main(["fit", str(path), *options, "--binarize", "0"]) == 2
+    assert main(["fit", str(path), *options, "--overwrite", "--binarize", "0"]) == 2
     assert "--binarize is for models of ones and zeros" in capsys.readouterr().err
 
 

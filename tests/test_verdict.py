@@ -1266,13 +1266,13 @@ USABLE = Figures(
         ({}, "", Tried(draws=1000), ""),
         (
             {"mc_error": 0.056},
-            "predictions to within 0.06 only, where 0.05 is asked",
+            "predictions with a Monte Carlo error of 0.06, where 0.05 is asked",
             Tried(draws=1000),
             "take more draws, num_samples=2000 (--samples 2000)",
         ),
         (
             {"chains_apart": 0.08},
-            "predictions, for chains differ by 0.08, where 0.05 is asked",
+            "chains whose predictions differ by 0.08, where 0.05 is asked",
             Tried(draws=1000, ended=True),
             "leave until out (--until all), so that chains run until all of it is reliable",
         ),
@@ -1293,9 +1293,9 @@ USABLE = Figures(
         (
             {"mc_error": 0.056, "chains_apart": 0.08, "rhat_log_joint": 1.07,
              "ess_log_joint": 45.0},
-            "predictions, for chains differ by 0.08, where 0.05 is asked; predictions to within "
-            "0.06 only, where 0.05 is asked; R-hat 1.070 of the log joint density, where 1.01 is "
-            "asked; 45 of 200 effective draws of the log joint density",
+            "chains whose predictions differ by 0.08, where 0.05 is asked; predictions with a "
+            "Monte Carlo error of 0.06, where 0.05 is asked; R-hat 1.070 of the log joint density, "
+            "where 1.01 is asked; 45 of 200 effective draws of the log joint density",
             Tried(draws=1000),
             "take more draws, num_samples=7000 (--samples 7000)",
         ),
@@ -1316,7 +1316,7 @@ USABLE = Figures(
         (
             {"factors_agreeing": 0.5, "factors_holding": ("1", "2"), "factors_differing": (),
              "factors_of_most": ("2",)},
-            "factors, for factor 2 not in all chains",
+            "factors (factor 2 not in all chains)",
             Tried(draws=1000),
             "take more draws, num_samples=2000 (--samples 2000)",
         ),

@@ -194,12 +194,12 @@ def short_factors(figures: Figures, bounds: Bounds) -> list[str]:
     --------
     >>> known = dict(factors_agreeing=0.5, factors_of_most=("2",), factors_differing=())
     >>> short_factors(Figures(**known, rhat_log_joint=1.03), TIGHT)
-    ['factors, for factor 2 not in all chains', 'R-hat 1.030 of the log joint density, where 1.01 \
+    ['factors (factor 2 not in all chains)', 'R-hat 1.030 of the log joint density, where 1.01 \
 is asked']
     """
     found = []
     if factors_differ(figures, bounds):
-        found = [f"factors, for {_differing(figures)}"]
+        found = [f"factors ({_differing(figures)})"]
     if factors_mixed(figures, bounds):
         return found
     asked = _asked_of_draws(figures, bounds)

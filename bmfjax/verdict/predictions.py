@@ -195,9 +195,9 @@ def apart(figures: Figures, bounds: Bounds = WIDE) -> str:
     if why := unfinished(figures):
         return why
     if figures.get("chains_apart") > bounds.apart:
-        return _differ(figures)
+        return f"chains differ by {figures.chains_apart:.2f}"
     if figures.get("mc_error") > bounds.error:
-        return _within(figures)
+        return f"to within {_error(figures)} only"
     if figures.chains_apart is None and not mixed(figures, ["product"], bounds):
         return slowest(figures, ["product"], bounds)
     return slowest(figures, _scalars(figures), bounds)
@@ -211,29 +211,29 @@ def short_predictions(figures: Figures, bounds: Bounds) -> list[str]:
     >>> known = dict(num_chains=4, chains_apart=0.08, mc_error=0.056)
     >>> for said in short_predictions(Figures(**known), TIGHT):
     ...     print(said)
-    predictions, for chains differ by 0.08, where 0.05 is asked
-    predictions to within 0.06 only, where 0.05 is asked
+    chains whose predictions differ by 0.08, where 0.05 is asked
+    predictions with a Monte Carlo error of 0.06, where 0.05 is asked
     """
     if why := unfinished(figures):
-        return [f"predictions, for {why}"]
+        return [f"predictions ({why})"]
     found, names = [], _scalars(figures)
     if figures.chains_apart is None:
         names = ["product", *names]
     elif figures.chains_apart > bounds.apart:
-        asked = f"where {bounds.apart:g} is asked"
-        found = [f"predictions, for {_differ(figures)}, {asked}"]
+        by = f"{figures.chains_apart:.2f}, where {bounds.apart:g} is asked"
+        found = [f"chains whose predictions differ by {by}"]
     if figures.chains_apart is not None and figures.get("mc_error") > bounds.error:
-        found.append(f"predictions {_within(figures)}, where {bounds.error:g} is asked")
+        # Not "to within", which counts also what chains that differ move the mean by.
+        found.append(
+            f"predictions with a Monte Carlo error of {_error(figures)}, where {bounds.error:g} is "
+            "asked"
+        )
     return found + short_scalars(figures, names, bounds)
 
 
-def _differ(figures: Figures) -> str:
-    return f"chains differ by {figures.chains_apart:.2f}"
-
-
-def _within(figures: Figures) -> str:
+def _error(figures: Figures) -> str:
     # Upwards: what is just too much should not read like what is asked for.
-    return f"to within {math.ceil(round(100 * figures.mc_error, 6)) / 100:.2f} only"
+    return f"{math.ceil(round(100 * figures.mc_error, 6)) / 100:.2f}"
 
 
 def _in_brackets(parts) -> str:

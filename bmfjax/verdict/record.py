@@ -212,7 +212,7 @@ class Verdict:
         --------
         >>> good = dict(num_chains=4, factors_agreeing=1.0, chains_apart=0.0)
         >>> Verdict(Figures(**good, exact=True, mc_error=0.06)).lacking
-        ('predictions to within 0.06 only, where 0.05 is asked',)
+        ('predictions with a Monte Carlo error of 0.06, where 0.05 is asked',)
         >>> Verdict(Figures(**good, exact=False, mc_error=0.02)).lacking
         ('the sampler is approximate',)
         """
