@@ -218,6 +218,8 @@ def test_a_factorisation_is_as_nuts_has_it(kind, batch, found):
 )
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:the data say nothing of 1 directions")
+# About half of the steps of a small factorisation are refused, which takes nothing of its draws.
+@pytest.mark.filterwarnings("ignore:SGLD refuses most of its steps")
 def test_a_small_factorisation_is_as_nuts_has_it(kind, rows, error, spread, s, sd):
     """With all entries in a batch; NUTS had the numbers."""
     data, _, truth = ratings(rows, 8)
