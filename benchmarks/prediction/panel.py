@@ -243,13 +243,13 @@ is 0.9075 in 104.9 seconds. On the jokes ten factors have 3.992 points and the n
 
 The weakest rows of bmfjax: `relaxed`, which explains nothing of the votes (-0.627) and has -0.070
 on the roles; variational logistic factorisation with the number found (0.056 nats below latent
-classes on 13), whose relevance priors take away factors that predict; `nmf`; and variational logistic
-factorisation with effects and one of two numbers, chosen by validation (0.009 below on six). Draws
-from the posterior, of one of two numbers, are 0.064 above those with the number found on the same
-six matrices, in 15 to 25.2 processor seconds; these fits have no effects. Variants of the Boolean
-product: codes (`hamming`) have -0.085 on the roles and -0.330 on the zoo, clusters (`one-hot`)
--0.146 and -0.297; layers (`deep-ormachine`) did not leave their warm-up in the time. Then features
-on the roles.
+classes on 13), whose relevance priors take away factors that predict; `nmf`; and variational
+logistic factorisation with effects and one of two numbers, chosen by validation (0.009 below on
+six). Draws from the posterior, of one of two numbers, are 0.064 above those with the number found
+on the same six matrices, in 15 to 25.2 processor seconds; these fits have no effects. Variants of
+the Boolean product: codes (`hamming`) have -0.085 on the roles and -0.330 on the zoo, clusters
+(`one-hot`) -0.146 and -0.297; layers (`deep-ormachine`) did not leave their warm-up in the time.
+Then features on the roles.
 
 Cells are of several runs and of two processors, as the stars on the page say. Not every model has
 every matrix: the page says which cells are empty.
