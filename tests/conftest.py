@@ -116,12 +116,12 @@ def x64():
 
 #: Rooms and modules of the package whose functions and constants no program is made of.
 _NOT_TRACED = (
-    "cli", "clock", "comparison", "data.blocks", "data.io", "data.memory", "families.MAX_RANK",
-    "families.base.LOOKS", "families.base.MAX_TIME", "families.check_programs", "families.memory",
-    "families.sampling", "families.stopping", "fitting", "infer.checkpoint", "infer.run.ChainRun",
-    "infer.run.time", "infer.timings", "kernels.numerics.compiling.time", "optimize.best",
-    "optimize.polish", "posterior", "predictions", "progress", "report", "result", "sklearn",
-    "store", "verdict",
+    "cli", "clock", "comparison", "data.blocks", "data.io", "data.memory", "families.base.LOOKS",
+    "families.base.MAX_RANK", "families.base.MAX_TIME", "families.check_programs",
+    "families.memory", "families.sampling", "families.stopping", "fitting", "infer.checkpoint",
+    "infer.run.ChainRun", "infer.run.time", "infer.timings", "kernels.numerics.compiling.time",
+    "optimize.best", "optimize.polish", "posterior", "predictions", "progress", "report", "result",
+    "sklearn", "store", "verdict",
 )  # fmt: skip
 #: Packages whose functions programs are made of.
 _TRACED = ("jax", "jaxlib", "numpy", "numpyro", "optax", "scipy")

@@ -139,6 +139,27 @@ def test_a_most_rank_goes_with_a_rank_that_is_found():
         bmfjax.fit(three_tiles(), "many", progress=False)
 
 
+@pytest.mark.parametrize(
+    ("shape", "model", "most"),
+    [
+        ((500, 199), "features", 20),
+        ((500, 200), "features", 40),
+        ((25, 4000), "features", 25),
+        ((500, 200), "ormachine", 20),
+        ((2000, 201), "features", 20),
+    ],
+)
+def test_a_large_matrix_may_have_more_features(shape, model, most):
+    data = np.eye(*shape)
+    assert ask(data, "auto", model=model).rank == most
+    assert ask(data, "auto", model=model, max_rank=6).rank == 6
+
+
+def test_more_features_of_a_large_matrix_do_not_change_the_default_model():
+    assert ask(np.eye(2000, 200), "auto").model.name == "features"
+    assert ask(np.eye(2000, 201), "auto").model.name == "ormachine"
+
+
 def test_the_samplers_that_take_all_factors_to_be_there_refuse_a_prior_of_presence():
     model = functools.partial(
         bmfjax.models.ormachine, rank=2, num_rates=1, presence_prior=(1.0, 1.0)
@@ -178,7 +199,7 @@ def few_looks(monkeypatch):
 @pytest.mark.long
 def test_more_factors_follow_where_all_that_were_allowed_are_there(few_looks, monkeypatch):
     """From two to four, of which three are there."""
-    monkeypatch.setattr("bmfjax.families.MAX_RANK", 2)
+    monkeypatch.setattr("bmfjax.families.base.MAX_RANK", 2)
     fit = bmfjax.fit(three_tiles(0.01), "auto", progress=False, **BIRTHS)
     assert fit.rank == fit.figures.rank == 3 and fit.settings["max_rank"] == 4
     assert fit.figures.rank_at_bound < 0.05 and "There may be more" not in str(fit.verdict)

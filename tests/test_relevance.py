@@ -274,7 +274,7 @@ def test_a_fit_is_saved_loaded_and_shown(model, tmp_path):
 @pytest.mark.parametrize("model", ["nmf", "pmf"])
 def test_a_run_ends_by_itself_and_more_factors_follow_where_all_are_there(model, monkeypatch):
     """At most two factors at first, then four, of which three are there."""
-    monkeypatch.setattr("bmfjax.families.MAX_RANK", 2)
+    monkeypatch.setattr("bmfjax.families.base.MAX_RANK", 2)
     monkeypatch.setattr("bmfjax.families.base.LOOKS", (250, 500))
     fit = bmfjax.fit(PROBLEMS[model](), "auto", model=model, num_chains=2, progress=False)
     assert fit.rank == fit.figures.rank == 3 and fit.settings["max_rank"] == 4

@@ -37,7 +37,7 @@ from bmfjax.kernels.numerics.mesh import agreed, checked_mesh
 from bmfjax.specs import checked_sampler, sampler_of
 from bmfjax.specs.base import AUTO, Model, Sampler
 from bmfjax.specs.default import BITS, MESH, OF_RATINGS, WEIGHTS, Default, default_model
-from bmfjax.specs.run import MAX_RANK, NUM_SAMPLES, UNTIL
+from bmfjax.specs.run import NUM_SAMPLES, UNTIL
 
 _ALL = (
     Boolean(),
@@ -122,7 +122,7 @@ def ask(
         )
     if finds_rank:
         _check_finds_rank(family, model.name, sampler.name, init)
-        rank = most_factors(rank, most, data)
+        rank = _most_factors(family, most, data)
     own = None if chains is None else _chain_numbers(chains, num_chains)
     if own is not None and num_samples == AUTO:
         num_samples = NUM_SAMPLES
@@ -173,19 +173,22 @@ def first_model(data, said, before) -> str:
 
 
 def default_of(data, rank, max_rank=None, said=(), before=None) -> Default:
-    """Return the model of data where none is named (`bmfjax.specs.default`)."""
+    """Return the model of data where none is named (`bmfjax.specs.default`).
+
+    Where the number of factors is found, it depends on the most that models have alike.
+    """
     if isinstance(data, Ratings):
         return OF_RATINGS
-    rank = most_factors(rank, max_rank, data)
+    if isinstance(rank, str):
+        rank = _most_factors(Family(), max_rank, data)
     return default_model(math.prod(data.shape), rank, said, before)
 
 
-def most_factors(rank: int | str, max_rank: int | None, data: Data) -> int:
-    """Return the number of factors, or the most where it is found."""
-    most = min(data.shape)
-    if not isinstance(rank, str):
-        return rank
-    return min(MAX_RANK, most) if max_rank is None else checks.whole("max_rank", max_rank, 1, most)
+def _most_factors(family: Family, max_rank: int | None, data: Data) -> int:
+    """Return the most factors where their number is found."""
+    if max_rank is None:
+        return family.most_factors(data.shape)
+    return checks.whole("max_rank", max_rank, 1, min(data.shape))
 
 
 def _default_rank(model: Model, data: Data, anchors: Any) -> int:

@@ -44,7 +44,15 @@ from bmfjax.posterior.searches import count_searches
 from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
 from bmfjax.specs.base import AUTO, Kernel, Model, Sampler, digest
-from bmfjax.specs.run import ACCURATE, LEAST_KEPT, MAX_TIME, MOST_HIDDEN, NUM_WARMUP, UNTIL
+from bmfjax.specs.run import (
+    ACCURATE,
+    LEAST_KEPT,
+    MAX_RANK,
+    MAX_TIME,
+    MOST_HIDDEN,
+    NUM_WARMUP,
+    UNTIL,
+)
 from bmfjax.verdict import Figures, Mixing, Tried, Verdict
 
 Data = BinaryMatrix | RealMatrix | Ratings
@@ -646,6 +654,10 @@ class Family:
     def kind(self, model: str) -> type[Data]:
         """Return the type that files and arrays are read as."""
         return BinaryMatrix
+
+    def most_factors(self, shape: tuple[int, int]) -> int:
+        """Return the most factors of a matrix where their number is found, and nobody says."""
+        return min(MAX_RANK, *shape)
 
     def needs_each_value(self, model: str) -> bool:
         """Tell whether every value of the data has a parameter, and one of each must be fitted."""

@@ -8,6 +8,7 @@ what a feature adds outweighs what it takes away.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -64,6 +65,7 @@ from bmfjax.report.summaries import summaries
 from bmfjax.result import ModesMixin
 from bmfjax.specs import features as spec
 from bmfjax.specs.base import AUTO, digest, settings_text
+from bmfjax.specs.run import LARGE, LARGE_MAX_RANK
 from bmfjax.verdict.undrawn import of_draws, warn_undrawn
 
 #: Steps after the start before draws are kept of a run that finds its own warm-up, the least and
@@ -339,6 +341,12 @@ class Features(Family):
                 f"anchor {anchors.names[k]!r} has {values[j, k]} in column {j + 1} (counted from "
                 "1); give numbers"
             )
+
+    def most_factors(self, shape):
+        least, most = LARGE
+        if least <= math.prod(shape) <= most:
+            return min(LARGE_MAX_RANK, *shape)
+        return super().most_factors(shape)
 
     def read_start(self, problem):
         start = problem.read_start()
