@@ -29,9 +29,9 @@ from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.feature_start import Search
 from bmfjax.kernels.base import State
 from bmfjax.kernels.tempering import AnnealedState
-from bmfjax.posterior.features import FEWEST, HEADER, features_of
+from bmfjax.posterior.features import FEWEST, HEADER, are_told, features_of
 from bmfjax.report import checks, page
-from bmfjax.report.features import feature_card, is_told
+from bmfjax.report.features import feature_card
 from bmfjax.verdict import Verdict
 from tests.said import has_its_summary
 from tests.test_cells import fit_of
@@ -139,6 +139,7 @@ def test_probabilities_are_those_of_the_draws(fitted):
 def test_the_tables_name_rows_columns_and_odds(fitted, tmp_path):
     members = fitted.tiles(members=True)
     columns = members.query("side == 'column' and factor == 1 and member")
+    columns = columns.dropna()
     assert (columns["lower"] <= columns["odds_ratio"]).all()
     ratio = np.exp(fitted.found.log_odds[0, int(columns.iloc[0]["name"].split()[1]), 0])
     assert columns.iloc[0]["odds_ratio"] == pytest.approx(ratio)
@@ -169,19 +170,30 @@ def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
     assert text.index("What is common") < text.index("The factors")
     assert "<h3>All rows <span>" in text and text.count("<h3>Factor 1") == 1
     assert "odds x" in text and "Real with probability" in text and "person" in text
-    share = fitted.other_draws["basis_density"][..., 0].mean()
-    assert not is_told(fitted, share, 0) and is_told(fitted, 1.0, 0) and is_told(fitted, 0.0, 0)
-    odds = share / (1 - share)
-    for times, told in ((2.9, False), (3.1, True), (1 / 2.9, False), (1 / 3.1, True)):
-        assert is_told(fitted, times * odds / (1 + times * odds), 0) is told
     for number in fitted.figures.factors_searches[:2]:
         assert f"Found by {number} of 2 searches." in text
     assert " without data)<" in text and "without data); odds" not in text
-    # What is counted as concerned is what the bars say is known to be.
+    # What is counted as concerned is what the bars say is known to be, here and in the tables.
     rather = fitted.basis_binary[:, 0]
-    unknown = sum(not is_told(fitted, p, 0) for p in fitted.found.concerned[rather, 0])
+    unknown = rather & ~are_told(fitted)[:, 0]
     said = re.search(r"rows; concerns (\d+) columns?(?:, and (\d+) on which)?", text)
-    assert [int(n or 0) for n in said.groups()] == [rather.sum() - unknown, unknown]
+    said = [int(n or 0) for n in said.groups()]
+    assert said == [rather.sum() - unknown.sum(), unknown.sum()] and min(said) > 0
+    for table in (fitted.summary(), fitted.tiles()):
+        assert table.loc[1, ["columns", "unknown"]].tolist() == said
+    table = fitted.tiles(members=True).query("factor == 1 and side == 'column' and member")
+    assert set(table["name"][table["lower"].isna()]) == {f"item {j}" for j in unknown.nonzero()[0]}
+
+
+@pytest.mark.parametrize("share", [0.4, 0.9])
+def test_a_column_is_told_where_the_data_change_its_odds(share):
+    """Of a column with a probability of at least one half, where they raise them."""
+    odds, fit = share / (1 - share) * np.array([1, 2.9, 3.1, 1 / 2.9, 1 / 3.1]), SimpleNamespace()
+    after = np.array([0.0, 1.0, *odds / (1 + odds)])
+    fit.other_draws = {"basis_density": np.full((2, 5, 1), share)}
+    fit._found = SimpleNamespace(concerned=after[:, None])
+    expected = [True, True, False, False, True, False, share < 0.5]
+    assert are_told(fit)[:, 0].tolist() == expected
 
 
 def test_a_feature_of_few_draws_has_no_intervals_and_no_members_in_its_card(fitted):

@@ -173,7 +173,10 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
 
     @property
     def basis_binary(self) -> np.ndarray:
-        """Columns that each feature rather concerns than not, (columns, rank) bool."""
+        """Columns that each feature rather concerns than not, (columns, rank) bool.
+
+        It has those of which the data say little, which `summary` counts apart, as `unknown`.
+        """
         warn_undrawn(self)
         return self._basis_binary
 
@@ -229,21 +232,23 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         -------
         pandas.DataFrame
             By `factor`, counted from 1: `p_real`, the probability that it is real; `kept`; `rows`
-            and `columns`, those that rather have it, or are rather concerned, than not; `density`,
-            the share of ones among their observed entries; `chains`, how many have it in at least
-            half of their draws; `remarks`: "robust", "empty", "in some chains only", "in too few
-            draws", "chains differ" (by the verdict it does not hold), or "changes from draw to
-            draw" (it is not kept, and has no other remark); `searches`, how many of the independent
-            searches for starts found it by themselves.
+            and `columns`, those that rather have it, or are rather concerned, than not; `unknown`,
+            how many further columns may be concerned, of which the data say little: they do not
+            raise the odds of it by a factor of three; `density`, the share of ones among the
+            observed entries of `rows` and `columns`; `chains`, how many have it in at least half of
+            their draws; `remarks`: "robust", "empty", "in some chains only", "in too few draws",
+            "chains differ" (by the verdict it does not hold), or "changes from draw to draw" (it is
+            not kept, and has no other remark); `searches`, how many of the independent searches for
+            starts found it by themselves.
 
             With `members` these columns again, and `side`, "row" or "column"; `name`; `member`;
             `membership`, the probability that the row has the feature, or that it concerns the
             column, given that it is real; and of columns the `odds_ratio` of a one in rows with the
             feature, with `lower` and `upper` ends of an interval of 90 %, given that it is
-            concerned. These are NaN for a feature that fewer than 20 draws have (where there
-            are fewer than twice as many in all, fewer than half of them). Columns with the largest
-            effects come first. Where some features are known, the last column, `anchor`, is their
-            name, "" for others.
+            concerned. These are NaN for a column of which the data say little, and for a feature
+            that fewer than 20 draws have (where there are fewer than twice as many in all, fewer
+            than half of them). Columns with the largest effects come first. Where some features are
+            known, the last column, `anchor`, is their name, "" for others.
 
         Raises
         ------
@@ -265,13 +270,15 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
 
     def _table(self):
         usage, basis = self._usage_binary, self._basis_binary
+        known = basis & features.are_told(self)
         sizes = spread_of_rows(self.usage_draws, self.basis_draws)
         return [
             {
                 "factor": k + 1,
                 "size": float(sizes[k]),
                 "rows": int(usage[:, k].sum()),
-                "columns": int(basis[:, k].sum()),
+                "columns": int(known[:, k].sum()),
+                "unknown": int((basis & ~known)[:, k].sum()),
                 "agreement": float(self.agreement[k]),
                 "sd": float(np.concatenate([self._usage_sd[:, k], self._basis_sd[:, k]]).mean()),
             }

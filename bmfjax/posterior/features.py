@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import logit
 
 from bmfjax.data.blocks import blocks
 from bmfjax.diagnostics import select_tiles
@@ -37,12 +38,15 @@ ALIKE, ENDS = 0.5, (0.05, 0.95)
 #: Draws with a feature from which on its members and intervals are told; of fewer draws in all than
 #: twice as many, half of them.
 FEWEST = 20
-OF_FEATURE = ("p_real", "kept", "rows", "columns", "density", "chains", "remarks")
+#: Bayes factors from which on they are worth a mention (Kass, Raftery 1995).
+TOLD = 3.0
+OF_FEATURE = ("p_real", "kept", "rows", "columns", "unknown", "density", "chains", "remarks")
 OF_MEMBER = ("side", "name", "member", "membership", "odds_ratio", "lower", "upper")
 #: The first line of a file of members.
 HEADER = re.escape(",".join(("factor", *OF_FEATURE, *OF_MEMBER)))
 HEADER += "(,searches)?(,anchor)?(,factor_name)?"
-HEADER = HEADER.replace("p_real", "(p_real|probability)")  # as in earlier versions
+# As in earlier versions.
+HEADER = HEADER.replace("p_real", "(p_real|probability)").replace(",unknown", "(,unknown)?")
 
 
 class Features(NamedTuple):
@@ -136,23 +140,38 @@ def _cosine(one, other):
     return np.divide((one * other).sum(0), norm, out=np.zeros_like(norm), where=norm > 0)
 
 
+def are_told(fit) -> np.ndarray:
+    """Say whether the data tell that each feature concerns a column, or not, (columns, rank) bool.
+
+    In a small table a feature may concern nearly all columns, and its share of them is learned: a
+    column of which the data say nothing has about that probability. Nor do they tell of a column
+    that has a lower one, of at least one half, that it is concerned.
+    """
+    before = fit.other_draws["basis_density"].mean((0, 1), dtype=float)
+    after = np.clip(fit._found.concerned, 1e-6, 1 - 1e-6)
+    gain = logit(after) - logit(before)
+    return np.where(after >= 0.5, gain, abs(gain)) >= np.log(TOLD)
+
+
 def feature_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
     """Return the line of each feature in `Fit.tiles`, kept or not."""
     level = check_level(fdr)
     usage, basis = fit._usage_binary, fit._basis_binary
+    known = basis & are_told(fit)
     empty, probability = ~(usage.any(0) & basis.any(0)), found.there.mean((0, 1))
     kept = np.zeros(fit.rank, bool)
     kept[~empty] = select_tiles(probability[~empty], level)
     shares = found.there.mean(1)
     chains, differ = chains_with(shares), chains_split(shares)
     robust = (probability >= 1 - level) & (chains == fit._num_chains) & (fit._num_chains > 1)
-    ones, observed = fit.data.tile_counts(usage, basis)
+    ones, observed = fit.data.tile_counts(usage, known)
     table = {
         "factor": np.arange(1, fit.rank + 1),
         "p_real": probability,
         "kept": kept,
         "rows": usage.sum(0),
-        "columns": basis.sum(0),
+        "columns": known.sum(0),
+        "unknown": (basis & ~known).sum(0),
         "density": ones / np.where(observed > 0, observed, np.nan),
         "chains": chains,
         "remarks": [
@@ -169,7 +188,7 @@ def feature_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
 
 def member_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
     """Return a line for each row and column of each feature, beside what is said of the feature."""
-    parts = []
+    parts, known = [], are_told(fit)
     for k in range(fit.rank):
         rows = np.flatnonzero(found.members[:, k] >= LISTED)
         rows = rows[np.argsort(-found.members[rows, k], kind="stable")]
@@ -178,7 +197,8 @@ def member_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
         columns = columns[found.concerned[columns, k] >= LISTED]
         of_columns = _lines("column", fit.data.column_names, columns, found.concerned[:, k])
         for name, values in zip(("odds_ratio", "lower", "upper"), found.log_odds, strict=True):
-            of_columns[name] = np.nan if found.too_few[k] else np.exp(values[columns, k])
+            is_known = known[columns, k] & ~found.too_few[k]
+            of_columns[name] = np.where(is_known, np.exp(values[columns, k]), np.nan)
         some = [part for part in (of_rows, of_columns) if len(part)]
         # A feature without members has a line all the same.
         some = some or [_lines(None, [None], np.array([0]), np.zeros(1)).assign(membership=np.nan)]

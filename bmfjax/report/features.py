@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from markupsafe import Markup
-from scipy.special import expit, logit
+from scipy.special import expit
 
-from bmfjax.posterior.features import special_first
+from bmfjax.posterior.features import are_told, special_first
 from bmfjax.report.factors import (
     FIRST_COLUMNS,
     FIRST_ROWS,
@@ -27,8 +27,6 @@ from bmfjax.report.style import label_colours
 SURE = 0.995
 #: Odds ratios are cut here: beyond, the data only say that they are large.
 LARGE = 1000.0
-#: Bayes factors from which on they are worth a mention (Kass, Raftery 1995).
-TOLD = 3.0
 
 
 def common(fit) -> Section:
@@ -97,10 +95,11 @@ def feature_card(fit, line, k: int) -> Card:
     found, colours = fit._found, label_colours(fit.data.row_labels or ())
     order = special_first(found, k)[: FIRST_COLUMNS + MORE_COLUMNS]
     order = order[found.concerned[order, k] > 0]
-    bars = [_bar(fit, found, j, k) for j in order]
+    known = are_told(fit)[:, k]
+    bars = [_bar(fit, found, j, k, bool(known[j])) for j in order]
     first = len(bars) if len(bars) <= FIRST_COLUMNS + 2 else FIRST_COLUMNS
     left_out = fit.data.num_columns - len(bars)
-    size = f"{int(line['rows']):,} rows; concerns {_columns_concerned(fit, k)}"
+    size = f"{int(line['rows']):,} rows; concerns {_columns_concerned(line)}"
     figures = agreement_of(fit, line) + found_by(fit, line)
     if found.too_few[k]:
         there = found.there[..., k]
@@ -128,17 +127,16 @@ def found_by(fit, line) -> str:
     return f" Found by {line['searches']} of {fit.figures.searches} searches."
 
 
-def _columns_concerned(fit, k: int) -> str:
-    """Say how many columns feature `k` concerns, and of how many of them it is not known."""
-    number = int(fit._basis_binary[:, k].sum())
-    unknown = int((fit._basis_binary[:, k] & ~_are_told(fit, fit._found.concerned[:, k], k)).sum())
-    text = f"{number - unknown:,} column{'s' * (number - unknown != 1)}"
+def _columns_concerned(line) -> str:
+    """Say how many columns a feature concerns, and of how many more it is not known."""
+    number, unknown = int(line["columns"]), int(line["unknown"])
+    text = f"{number:,} column{'s' * (number != 1)}"
     return f"{text}, and {unknown:,} on which the data say little" if unknown else text
 
 
-def _bar(fit, found, j: int, k: int) -> Bar:
+def _bar(fit, found, j: int, k: int, known: bool) -> Bar:
     mean, low, high = found.log_odds[:, j, k]
-    share, known = found.concerned[j, k], is_told(fit, found.concerned[j, k], k)
+    share = found.concerned[j, k]
     classes = ["outside"] * bool(share < 0.5 or not known) + ["below"] * bool(mean < 0)
     before = fit.other_draws["basis_density"][..., k].mean(dtype=float)
     text = f"{share:.2f}; odds not known ({before:.2f} without data)"
@@ -153,21 +151,6 @@ def _bar(fit, found, j: int, k: int) -> Bar:
 def _interval(low: str, high: str) -> str:
     """Return an interval that stays in one line."""
     return " " + f"({low} to {high})".replace(" ", "\N{NO-BREAK SPACE}")
-
-
-def is_told(fit, concerned: float, k: int) -> bool:
-    """Say whether the data tell that feature `k` concerns a column, or that it does not.
-
-    In a small table a feature may concern nearly all columns, and its share of them is learned: a
-    column of which the data say nothing has about that probability.
-    """
-    return bool(_are_told(fit, concerned, k))
-
-
-def _are_told(fit, concerned, k: int) -> np.ndarray:
-    """Say what `is_told` does of many columns."""
-    before = fit.other_draws["basis_density"][..., k].mean(dtype=float)
-    return abs(logit(np.clip(concerned, 1e-6, 1 - 1e-6)) - logit(before)) >= np.log(TOLD)
 
 
 def _ratio(log_odds: float) -> str:

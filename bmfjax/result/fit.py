@@ -577,12 +577,13 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
             mean posterior standard deviation. For real factors `size`, what one adds to an entry,
             or to its log odds, as a root mean square over draws and entries, and `rows`, `columns`:
             how many are two standard deviations from zero. For "features" `size` is the standard
-            deviation over rows of what one adds to the log odds, for "poisson" the mean count that
-            one adds to a row. Boolean factors come by the cells of their tiles, `rows` times
-            `columns`, and codes of "hamming" by how many rows use them. `searches`, where each kept
-            its own end, is how many of the independent searches for starts found the factor by
-            themselves. Where some factors are known, `anchor` is their name, "" for others; and
-            `factor_name` after `rename`.
+            deviation over rows of what one adds to the log odds, and `unknown` is how many columns
+            beside `columns` may be concerned: the data say little of them. For "poisson" `size` is
+            the mean count that one adds to a row. Boolean factors come by the cells of their tiles,
+            `rows` times `columns`, and codes of "hamming" by how many rows use them. `searches`,
+            where each kept its own end, is how many of the independent searches for starts found
+            the factor by themselves. Where some factors are known, `anchor` is their name, "" for
+            others; and `factor_name` after `rename`.
         """
         return self._summary.copy()
 
