@@ -1564,7 +1564,8 @@ def _add_predict(commands) -> None:
         help="predict cells with a fit",
         formatter_class=_Help,
         description="Predict cells with a fit: the mean, standard deviation and central interval "
-        "of each; also the probability of a one, or of every star, where the model has it.",
+        "of each (log_odds, log_odds_sd, ... where the model is of these, such as features); also "
+        "the probability of a one, or of every star, where the model has it.",
     )
     predict.add_argument("directory", type=Path, metavar="DIR", help="a directory of bmfjax fit")
     predict.add_argument(

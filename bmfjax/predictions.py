@@ -25,7 +25,8 @@ ENDINGS = (".csv", ".parquet")
 FLOAT_FORMAT = "%.7g"
 #: Names of the columns of every table written here, by which one is known from a user's own.
 HEADER = re.compile(
-    r"row,column(?=,)(,mean)?(,sd)?(,lower,upper)?(,(probability|p_one|p_observed)(_[^,]+)?)*"
+    r"row,column(?=,)(,mean)?(,sd)?(,lower,upper)?(,log_odds(_sd|_lower|_upper)?)*"
+    r"(,(probability|p_one|p_observed)(_[^,]+)?)*"
     r"|row(,factor_\d+)+"
     r"|user,item,mean,sd,lower,upper,(probability|p_liked)"
     r"|fit,model,sampler,rank,seed,log_score,.*,verdict"
@@ -38,8 +39,9 @@ def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = Fals
 
     The columns are the names `row` and `column`, `mean`, `sd`, `lower` and `upper` (ends of the
     central interval), and `p_one`, the probability that the true entry is a one, or `p_observed_1`,
-    ... of every star. With `noisy`, it is `p_observed` of an observation, and what that does not
-    have is left out.
+    ... of every star. Of models of log odds the first four are `log_odds`, `log_odds_sd`,
+    `log_odds_lower` and `log_odds_upper`. With `noisy`, it is `p_observed` of an observation, and
+    what that does not have is left out.
     """
     warn_undrawn(fit)
     i = positions(rows, fit.data.row_names, "row", by_position=True)
@@ -50,15 +52,21 @@ def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = Fals
         side: _taken(names, at) for (side, names), at in zip(_sides(fit.data), (i, j), strict=True)
     }
     chance = "p_observed" if noisy else "p_one"
+    of = "" if noisy or fit._predicts_of is None else fit._predicts_of.replace(" ", "_")
     for kind, values in found.items():
         if kind == "interval":
-            table |= {"lower": values[0], "upper": values[1]}
+            table |= {_joined(of, "lower"): values[0], _joined(of, "upper"): values[1]}
         elif values.ndim == 2:
             stars = fit.settings["stars"]
             table |= {f"p_observed_{s:g}": v for s, v in zip(stars, values.T, strict=True)}
         else:
-            table[chance if kind == "probability" else kind] = values
+            table[chance if kind == "probability" else _joined(of, kind)] = values
     return pd.DataFrame(table)
+
+
+def _joined(of: str, kind: str) -> str:
+    """Return the name of a figure, with what it is of where that is no number of the data."""
+    return "_".join(word for word in (of, kind) if word).removesuffix("_mean")
 
 
 def _sides(data):

@@ -34,6 +34,7 @@ def test_tables_have_the_names_of_the_data_and_of_the_factors(named):
     assert named.probability(frame=True).shape == data.shape
     ends = named.predict([0], [1], "interval", frame=True)
     assert ends.columns.tolist() == [(end, data.column_names[1]) for end in ("lower", "upper")]
+    assert ends.columns.names == [None, None]
     with pytest.raises(bmfjax.InputError, match="of is 'wrong'"):
         named.to_frame("wrong")
 

@@ -10,7 +10,8 @@ import pytest
 import bmfjax
 from bmfjax.cli import main
 from bmfjax.data import InputError
-from bmfjax.predictions import ENDINGS, check_table_file, predictions_table, write_table
+from bmfjax.diagnostics import binarize, prediction_scores
+from bmfjax.predictions import ENDINGS, HEADER, check_table_file, predictions_table, write_table
 from tests.test_cells import MODELS, OF_ONES, data_of, fit_of
 
 FILMS = ("Heat", "Me, Myself", "Alien", "Fargo")
@@ -59,6 +60,12 @@ def test_a_table_has_all_that_a_model_predicts(model):
     low, high = fit.predict_cells(*AT, "interval", 0.5)
     known = {"mean": fit.predict_cells(*AT), "sd": fit.predict_cells(*AT, "sd")}
     known |= {"lower": low, "upper": high}
+    log_odds = model in ("features", "logistic", "hamming")
+    if log_odds:  # which a table says
+        known = {f"log_odds_{name}".removesuffix("_mean"): v for name, v in known.items()}
+    names = fit.predict([3], [1, 3], frame=True).columns.names
+    names += fit.predict([3], [1, 3], "interval", frame=True).columns.names
+    assert names == [name := "log odds" if log_odds else None, None, name]
     if model in OF_ONES:
         known["p_one"] = fit.predict_cells(*AT, "probability")
     if model == "ordered-probit":
@@ -67,6 +74,22 @@ def test_a_table_has_all_that_a_model_predicts(model):
     assert table.columns.tolist() == ["row", "column", *known]
     for name, values in known.items():
         np.testing.assert_array_equal(table[name], values)
+    assert HEADER.fullmatch(",".join(table.columns))
+
+
+def test_what_is_no_probability_is_refused_with_where_there_are_some():
+    fit = put_together("features")
+    ones = np.arange(fit.data.num_rows) % 2
+    for refused in (
+        lambda odds: prediction_scores(ones, odds[:, 0]),
+        lambda odds: binarize(ones[:, None], np.ones((len(FILMS), 1)), odds),
+    ):
+        with pytest.raises(InputError, match=r"such as those of fit.probability\(\)"):
+            refused(fit.predict())
+    with pytest.raises(InputError, match=r"those of fit.probability\(\)"):
+        fit.predict(kind="probability")
+    with pytest.raises(InputError, match=r"or 'interval'$"):
+        put_together("pmf").predict(kind="probability")
 
 
 def test_cells_of_a_file_are_predicted(stored, cells, capsys):

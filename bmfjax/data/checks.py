@@ -20,6 +20,7 @@ __all__ = [
     "one_of",
     "path_of",
     "positive",
+    "probabilities",
     "seed_number",
     "share",
     "switch",
@@ -53,6 +54,15 @@ def check_axes(array: Any, name: str = "values") -> None:
 def is_real(kind: Any) -> bool:
     """Tell whether a dtype, also one of pandas, is of numbers that are not complex."""
     return pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind)
+
+
+def probabilities(values: np.ndarray) -> None:
+    """Refuse what is no probability of a one, such as log odds."""
+    if not ((values >= 0) & (values <= 1)).all():
+        raise InputError(
+            "a probability is outside of [0, 1] or NaN; give probabilities of a one, such as "
+            "those of fit.probability(): fit.predict() has log odds where the model is of these"
+        )
 
 
 def numeric(name: str, value: Any, shape: tuple[int, ...], kind: Any = np.float32) -> np.ndarray:

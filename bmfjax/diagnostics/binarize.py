@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bmfjax.data.checks import positive, whole
+from bmfjax.data.checks import positive, probabilities, whole
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics.flips import ascend, coverage, objective
 from bmfjax.diagnostics.reconstruction import check_boolean, check_factors
@@ -283,6 +283,5 @@ def _checked(probability, usage, basis):
             f"the factors make a matrix of shape {shape} and the probability has "
             f"{probability.shape}; give one probability for every entry"
         )
-    if not ((probability >= 0) & (probability <= 1)).all():
-        raise InputError("a probability lies outside [0, 1] or is nan; give probabilities of a one")
+    probabilities(probability)
     return probability

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from bmfjax.data.checks import whole
+from bmfjax.data.checks import probabilities, whole
 from bmfjax.data.errors import InputError
 
 
@@ -193,8 +193,7 @@ def prediction_scores(values, probability, bins: int = 10) -> dict[str, float]:
     if bins < 1:
         raise InputError(f"bins is {bins}; give at least 1")
     ones = ones == 1.0
-    if not ((p >= 0) & (p <= 1)).all():
-        raise InputError("a probability is outside of [0, 1] or NaN; give probabilities of a one")
+    probabilities(p)
     count = int(ones.sum())
     if count in (0, len(ones)):
         raise InputError(

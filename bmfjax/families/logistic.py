@@ -187,6 +187,7 @@ class LogOddsFit(OnesMixin, RowsMixin, Fit):
     _dims: ClassVar = {"row_effect": ["rows"], "column_effect": ["columns"]}
     _scored = "probabilities of ones and zeros"
     _predicts_chances = True
+    _predicts_of = "log odds"
 
     @classmethod
     def _predicted(cls, entries, others, priors):

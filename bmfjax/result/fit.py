@@ -174,6 +174,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     _turns: ClassVar[bool] = False
     #: Whether entries of the reconstruction predict probabilities of a one, and are no bits.
     _predicts_chances: ClassVar[bool] = False
+    #: What the reconstruction is, where it is on another scale than the data.
+    _predicts_of: ClassVar[str | None] = None
     #: Whether log scores of entries are bounded, as those of bits that are flipped are.
     _has_bounded_scores: ClassVar[bool] = False
     #: In a fit that finds the number of factors: which of them count, and what is believed of their

@@ -38,10 +38,11 @@ class PredictionsMixin:
     ):
         r"""Return the reconstruction :math:`y_i^\top x_j`: its mean, spread or interval.
 
-        That of the Boolean model and its variants is 0 or 1, and its mean is `probability`; that of
-        the logistic model, "features" and "hamming" is the log odds, effects and bias included. For
-        "pmf" and "ordered-probit" it is the expected rating, effects included; for "probit" the
-        probability of a one. See `predict_cells` for single cells, and for
+        Of "features", the default for ones and zeros, of "logistic" and of "hamming" it is the
+        **log odds** of a one, effects and bias included, and no probability: for probabilities
+        call `probability`. That of the Boolean model and its variants is 0 or 1, and its mean is
+        `probability`. For "pmf" and "ordered-probit" it is the expected rating, effects included;
+        for "probit" the probability of a one. See `predict_cells` for single cells, and for
         observations with their noise.
 
         Parameters
@@ -55,7 +56,7 @@ class PredictionsMixin:
             As for `probability`.
         frame : bool
             Return a data frame with the names of rows and columns; of "interval" `lower` and
-            `upper` stand above the columns.
+            `upper` stand above the columns. Where it holds log odds, its columns are named so.
 
         Returns
         -------
@@ -63,10 +64,13 @@ class PredictionsMixin:
             For the noise-free reconstruction, not a noisy observation.
         """
         if kind not in PREDICTED:
-            raise InputError(f"kind is {kind!r}; choose 'mean', 'sd' or 'interval'")
+            chances = " (probabilities are those of fit.probability())" * self._is_of_ones
+            raise InputError(f"kind is {kind!r}; choose 'mean', 'sd' or 'interval'{chances}")
         i, j = selected(self.data, rows, columns, positions)
         found = self._predict(i, j, kind, level)
-        return tables.of_entries(self.data, found, i, j) if checks.switch("frame", frame) else found
+        if not checks.switch("frame", frame):
+            return found
+        return tables.of_entries(self.data, found, i, j, self._predicts_of)
 
     @of_draws
     def predict_cells(
@@ -90,6 +94,7 @@ class PredictionsMixin:
             Names or positions, one each a cell. Integers are positions, unless the names of the
             data are whole numbers.
         kind : {"mean", "sd", "interval", "probability"}
+            The first three are of what `predict` returns, of some models log odds, unless `noisy`.
             "probability" is of a one, for models of ones and zeros, and of every star for
             "ordered-probit".
         level : float

@@ -70,10 +70,13 @@ def names_of_rows(new) -> list | pd.Index | None:
     return found.index if isinstance(found, pd.DataFrame) else unwrapped(found)[1]
 
 
-def of_entries(data, values, rows, columns) -> pd.DataFrame:
-    """Return values (rows, columns), or intervals (2, rows, columns), with their names."""
+def of_entries(data, values, rows, columns, of: str | None = None) -> pd.DataFrame:
+    """Return values (rows, columns), or intervals (2, rows, columns), with their names.
+
+    What the values are `of` is the name of the columns.
+    """
     index = [data.row_names[i] for i in rows]
-    names = [data.column_names[j] for j in columns]
+    names = pd.Index([data.column_names[j] for j in columns], name=of)
     if np.ndim(values) == 2:
         return pd.DataFrame(values, index, names)
     ends = {end: pd.DataFrame(v, index, names) for end, v in zip(ENDS, values, strict=True)}
