@@ -75,6 +75,7 @@ from bmfjax.variational.chains import (
 )
 from bmfjax.variational.posterior import Gamma, Gaussian
 from bmfjax.variational.stochastic import CHUNK
+from bmfjax.verdict.undrawn import of_draws
 
 #: Draws from the posterior of each start, where no number is given.
 NUM_SAMPLES = 250
@@ -207,8 +208,13 @@ class LogOddsFit(OnesMixin, RowsMixin, Fit):
             )
         return super()._other_model
 
+    @of_draws
     def log_odds(self, i, j) -> np.ndarray:
         """Return draws (draw of all chains, cell) of the log odds of a one, of some cells."""
+        return self._log_odds_draws(i, j)
+
+    def _log_odds_draws(self, i, j) -> np.ndarray:
+        """Return what `log_odds` does."""
         return cells.cell_draws(self, i, j)
 
     def _chance_given(self, usage, chain: int, draw: int) -> np.ndarray:
@@ -219,7 +225,7 @@ class LogOddsFit(OnesMixin, RowsMixin, Fit):
         return expit(cells.of_average_rows(self, usage, chain, draw))
 
     def _log_density(self, i, j, values):
-        return scores.logit_density(values, self.log_odds(i, j))
+        return scores.logit_density(values, self._log_odds_draws(i, j))
 
     def _replicates(self, i, j, rng):
         return scores.drawn_ones(self, i, j, rng)
@@ -278,7 +284,7 @@ class ExactLogisticFit(LogOddsFit):
         return found
 
     def _block(self, i, j, kinds, level, rng):
-        log_odds = self.log_odds(i, j)
+        log_odds = self._log_odds_draws(i, j)
         return {
             kind: expit(log_odds).mean(0, dtype=float)
             if kind == "probability"

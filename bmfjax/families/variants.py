@@ -95,6 +95,7 @@ from bmfjax.result import Fit, ModesMixin, RoundedMixin
 from bmfjax.specs import boolean as spec
 from bmfjax.specs.base import digest, settings_text
 from bmfjax.specs.boolean import MAX_ABOVE
+from bmfjax.verdict.undrawn import of_draws
 
 #: Steps before draws are kept of a run that finds its own warm-up: annealed, and from a start.
 ANNEAL, SETTLE = 500, 100
@@ -265,6 +266,7 @@ class OneHotFit(VariantFit):
         # Factors of a row exclude each other.
         return usage @ np.asarray(self.basis_draws[chain, draw], float).T
 
+    @of_draws
     def binarize(self, method: str = "map"):
         if method != "map":
             raise InputError(
@@ -497,7 +499,7 @@ class HammingFit(RoundedMixin, ModesMixin, ExactLogisticFit):
         signs = np.where(self.basis_draws[at][j], np.float32(1), np.float32(-1))
         return usage @ signs.T * self.other_draws["dispersion"][at]
 
-    def log_odds(self, i, j):
+    def _log_odds_draws(self, i, j):
         return log_odds_of_codes(self.usage_draws, self.basis_draws, self.other_draws, i, j)
 
     @functools.cached_property
@@ -512,6 +514,7 @@ class HammingFit(RoundedMixin, ModesMixin, ExactLogisticFit):
         signs = np.where(self.basis_draws[chain, draw], 1.0, -1.0)
         return expit(float(self.other_draws["dispersion"][chain, draw]) * (usage @ signs.T))
 
+    @of_draws
     def binarize(self, method: str = "map"):
         if method != "map":
             raise InputError(

@@ -33,7 +33,7 @@ from bmfjax.result.stacked import StackingMixin
 from bmfjax.result.stored import StoredMixin
 from bmfjax.specs.base import AUTO
 from bmfjax.verdict import FACTOR_NAMES, Figures, Mixing, Verdict, mixing, spread
-from bmfjax.verdict.undrawn import of_draws, warn_undrawn
+from bmfjax.verdict.undrawn import DrawnAttribute, of_draws, warn_undrawn
 
 
 def _renamed(figures: Figures, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -600,6 +600,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         frame.attrs = {k: v for k, v in self._scalars().items() if np.ndim(v) == 0}
         return frame
 
+    @of_draws
     def check(self, *, max_entries: int = MAX_SCORED, seed: int = 0) -> ModelCheck:
         r"""Say whether the model fits the data: a verdict on the model, and not on the chains.
 
@@ -774,3 +775,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         if model in cls._models:
             return cls
         return next((c for k in cls.__subclasses__() if (c := k._of_model(model))), None)
+
+
+for _name in ("usage_draws", "basis_draws", "other_draws", "binary"):
+    setattr(Fit, _name, DrawnAttribute(_name))
