@@ -21,15 +21,7 @@ from jax import random
 
 import bmfjax
 from benchmarks.device import script, some
-from benchmarks.form import (
-    Records,
-    mean_and_error,
-    named,
-    page,
-    percent,
-    settings_of,
-    shown,
-)
+from benchmarks.form import Records, mean_and_error, named, page, percent, settings_of, shown
 from benchmarks.papers.boolean_runs import Schedule, empty_basis, program, random_bits
 from bmfjax.data import BinaryMatrix
 from bmfjax.kernels.boolean.bits import states_of
@@ -214,10 +206,7 @@ def all_ways(options, schedule: Schedule, share: float, ours: dict) -> dict:
         ways[name] = paired(found[WAYS[name].estimate], errors)
         print(share, name, ways[name], flush=True)
     others = [n for n in ESTIMATES if n != Way().estimate]
-    return {
-        "estimates": {n: paired(ours[n], errors) for n in others},
-        "ways": ways,
-    }
+    return {"estimates": {n: paired(ours[n], errors) for n in others}, "ways": ways}
 
 
 ANSWER = """
