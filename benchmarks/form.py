@@ -77,6 +77,28 @@ def page_of_one(doc: str, **options):
     return register
 
 
+def page_of_each(doc: str, intro: str = "", **options):
+    """Register the function below it as the body of a page: it takes the figures of each record.
+
+    The names of page and records begin with that of the script. `intro` stands before all.
+    """
+
+    def register(body):
+        name = Path(inspect.getfile(body)).stem
+
+        @functools.wraps(body)
+        def of_records(records: Records):
+            yield from filter(None, [intro])
+            for record in records:
+                yield f"## {record}"
+                yield from body(figures(records, record))
+
+        page(doc, f"{name}*", name=name, **options)(of_records)
+        return body
+
+    return register
+
+
 def notes(*noted: tuple[str, ...]) -> dict[tuple[str, str], str]:
     """Return what must be known of records, by name and commit: a newer record loses the note.
 

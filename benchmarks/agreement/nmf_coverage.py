@@ -230,7 +230,6 @@ are apart are reached behind soft walls only. This repeats the study of Masood, 
 IAT is the integrated autocorrelation time. The noise decides between the two solutions: after
 10,000 draws of warm-up the first has a share of 0 to 0.010 of the draws behind walls, from either
 start. Without noise both have one half by symmetry, and chains behind walls give 0.393 to 0.568.
-The paper does not state its noise.
 
 The large sets (500 x 50) are at the paper's full protocol too, ten repetitions of 10,000 draws:
 

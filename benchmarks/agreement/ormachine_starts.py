@@ -17,7 +17,7 @@ from jax import random
 import bmfjax
 from benchmarks.agreement.relaxed_starts import KINDS, RANK
 from benchmarks.device import script, some
-from benchmarks.form import Records, listed, named, notes, number, page, settings_of, shown, table
+from benchmarks.form import listed, named, notes, number, page_of_each, settings_of, shown, table
 from bmfjax.diagnostics import split_rhat
 from bmfjax.families.boolean import default_options
 from bmfjax.infer import ChainRun, boolean_starts
@@ -99,31 +99,31 @@ be chance, because few draws decide on which side of one half an uncertain entry
 """
 
 
-@page(__doc__, "ormachine_starts*", notes=NOTES)
-def tables(records: Records):
-    yield (
+@page_of_each(
+    __doc__,
+    notes=NOTES,
+    intro=(
         "Wrong entries against the noise-free matrix, of the posterior mean cut at one half. "
         "Chains start at annealed relaxed fits from random starts of their own, and one starts "
         "at the truth. The last table of each record has the means over its matrices. A matrix "
         "meets the target where no chain has more than 10 % more wrong entries than the chain "
         "from the truth."
+    ),
+)
+def tables(found: dict):
+    yield settings_of(found, "matrices")
+    yield shown(
+        named(dict(sorted(found["matrices"].items())), "matrix"),
+        {"matrix": "", "wrong, each chain": lambda case: listed(case["errors"]),
+         "from the truth": "errors_from_the_truth",
+         "at the starts": lambda case: listed(case["errors_of_the_starts"]),
+         "R-hat log joint": "rhat_log_joint 3", "log joint, from the truth first": _joints,
+         "wrong in the data": "errors_of_the_data"},
+    )  # fmt: skip
+    yield table(
+        ["matrices", "wrong, mean", "from the truth, mean", "meet the target"],
+        [_starts_of_kind(kind, found["matrices"]) for kind in _kinds(found["matrices"])],
     )
-    for name, record in records.items():
-        found = record["figures"]
-        yield f"## {name}"
-        yield settings_of(found, "matrices")
-        yield shown(
-            named(dict(sorted(found["matrices"].items())), "matrix"),
-            {"matrix": "", "wrong, each chain": lambda case: listed(case["errors"]),
-             "from the truth": "errors_from_the_truth",
-             "at the starts": lambda case: listed(case["errors_of_the_starts"]),
-             "R-hat log joint": "rhat_log_joint 3", "log joint, from the truth first": _joints,
-             "wrong in the data": "errors_of_the_data"},
-        )  # fmt: skip
-        yield table(
-            ["matrices", "wrong, mean", "from the truth, mean", "meet the target"],
-            [_starts_of_kind(kind, found["matrices"]) for kind in _kinds(found["matrices"])],
-        )
 
 
 def _joints(case: dict) -> str:

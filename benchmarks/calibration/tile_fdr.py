@@ -13,7 +13,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, page, percent, settings_of, shown, table
+from benchmarks.form import page_of_each, percent, settings_of, shown, table
 from bmfjax.data import BinaryMatrix
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.tiles import presence
@@ -133,37 +133,36 @@ share of 0.667.
 """
 
 
-@page(__doc__, "tile_fdr*")
-def tables(records: Records):
-    yield (
+@page_of_each(
+    __doc__,
+    intro=(
         "Half of the matrices hold up to four planted tiles under noise, and half are noise alone. "
         "`bound` is that of Hess, Piatkowski and Morik (2018) on its own. Shares are per cent. "
         "`rate` is the false discovery rate, the mean over matrices; `quiet` are matrices of "
         "noise of which no tile is kept."
-    )
-    for name, record in records.items():
-        found = record["figures"]
-        yield f"## {name}"
-        yield settings_of(found, "calibration")
-        kept = {"posterior": "`Fit.tiles`", "density_bound": "bound"}
-        powers = [n for n in found["posterior"] if n.startswith("power_from")]
-        sizes = [n.removeprefix("power_from_").replace("_", " ") for n in powers]
-        yield table(
-            ["", "tiles kept", "false", "rate", "quiet", "planted tiles found",
-             *(f"found, {size}" for size in sizes)],
-            [
-                [label, found[n]["kept"]]
-                + [percent(found[n][of]) for of in (
-                    "share_false", "false_discovery_rate", "noise_without_tile", "power", *powers)]
-                for n, label in kept.items() if n in found
-            ],
-        )  # fmt: skip
-        yield "Is the probability of a tile right?"
-        yield shown(
-            found["calibration"],
-            {"probability from": "from 2", "tiles": "", "mean probability": "mean_probability 3",
-             "share that is real": "real 3"},
-        )  # fmt: skip
+    ),
+)
+def tables(found: dict):
+    yield settings_of(found, "calibration")
+    kept = {"posterior": "`Fit.tiles`", "density_bound": "bound"}
+    powers = [n for n in found["posterior"] if n.startswith("power_from")]
+    sizes = [n.removeprefix("power_from_").replace("_", " ") for n in powers]
+    yield table(
+        ["", "tiles kept", "false", "rate", "quiet", "planted tiles found",
+         *(f"found, {size}" for size in sizes)],
+        [
+            [label, found[n]["kept"]]
+            + [percent(found[n][of]) for of in (
+                "share_false", "false_discovery_rate", "noise_without_tile", "power", *powers)]
+            for n, label in kept.items() if n in found
+        ],
+    )  # fmt: skip
+    yield "Is the probability of a tile right?"
+    yield shown(
+        found["calibration"],
+        {"probability from": "from 2", "tiles": "", "mean probability": "mean_probability 3",
+         "share that is real": "real 3"},
+    )  # fmt: skip
 
 
 @script(__doc__, runs=200, seed=0)

@@ -21,7 +21,7 @@ from jax import random
 
 import bmfjax
 from benchmarks.device import script, some
-from benchmarks.form import Records, mean_and_error, named, page, percent, settings_of, shown
+from benchmarks.form import mean_and_error, named, page_of_each, percent, settings_of, shown
 from benchmarks.papers.boolean_runs import Schedule, empty_basis, program, random_bits
 from bmfjax.data import BinaryMatrix
 from bmfjax.kernels.boolean.bits import states_of
@@ -229,29 +229,28 @@ prior density, the flip rate or the rules of the released program change our fig
 """
 
 
-@page(__doc__, "ormachine_completion*")
-def tables(records: Records):
-    yield (
+@page_of_each(
+    __doc__,
+    intro=(
         "Random products of which few entries are observed: share of the unobserved entries that "
         "is wrong, with standard errors over matrices. `expected` is what the posterior expects. "
         "`one factor known` is the expected error of the exact posterior when the usage or the "
         "basis is given: without it no method does better on average."
-    )
-    for name, record in records.items():
-        found = record["figures"]
-        yield f"## {name}"
-        yield settings_of(found, "entries_needed_at_least")
-        yield f"Counting bits, {found['entries_needed_at_least']:,} entries are needed at least."
-        yield shown(
-            [case | {"ours": case} for case in named(found["shares"], "share")],
-            {"observed": lambda case: f"{percent(float(case['share']), 0)} %",
-             "entries": "observed?", "ours": "ours ±6", "median": "median? 6",
-             "expected": "expected_by_the_posterior? ±6",
-             "one factor known": "one_factor_known? ±6", "quoted as published": "target?",
-             "seconds": "seconds? 1"},
-        )  # fmt: skip
-        for share, case in found["shares"].items():
-            yield from _ways(share, case)
+    ),
+)
+def tables(found: dict):
+    yield settings_of(found, "entries_needed_at_least")
+    yield f"Counting bits, {found['entries_needed_at_least']:,} entries are needed at least."
+    yield shown(
+        [case | {"ours": case} for case in named(found["shares"], "share")],
+        {"observed": lambda case: f"{percent(float(case['share']), 0)} %",
+         "entries": "observed?", "ours": "ours ±6", "median": "median? 6",
+         "expected": "expected_by_the_posterior? ±6",
+         "one factor known": "one_factor_known? ±6", "quoted as published": "target?",
+         "seconds": "seconds? 1"},
+    )  # fmt: skip
+    for share, case in found["shares"].items():
+        yield from _ways(share, case)
 
 
 def _ways(share: str, case: dict):

@@ -13,7 +13,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, named, notes, page, shown, with_error
+from benchmarks.form import named, notes, page_of_each, shown, with_error
 from bmfjax.posterior.evidence import rank_probabilities
 
 
@@ -62,28 +62,28 @@ The machine was shared: seconds are upper bounds.
 """
 
 
-@page(__doc__, "evidence*", notes=NOTES)
-def tables(records: Records):
-    yield (
+@page_of_each(
+    __doc__,
+    notes=NOTES,
+    intro=(
         "Independent runs of sequential Monte Carlo, and the probability of each rank under a "
         "uniform prior over the ranks of the record. Standard errors above the target are named."
+    ),
+)
+def tables(found: dict):
+    above = ", ".join(str(r) for r in found["ranks_above_the_target"]) or "none"
+    yield (
+        f"Matrix `{found['data']}`, {found['runs']} runs of {found['particles']:,} particles. "
+        f"Target: a standard error of at most {found['target']}. Ranks above it: {above}."
     )
-    for name, record in records.items():
-        found = record["figures"]
-        above = ", ".join(str(r) for r in found["ranks_above_the_target"]) or "none"
-        yield f"## {name}"
-        yield (
-            f"Matrix `{found['data']}`, {found['runs']} runs of {found['particles']:,} particles. "
-            f"Target: a standard error of at most {found['target']}. Ranks above it: {above}."
-        )
-        yield shown(
-            named(found["ranks"], "rank"),
-            {"rank": "", "log evidence": "log_evidence 2", "standard error": "standard_error 2",
-             "probability": lambda case: with_error(case["probability"], case["its_error"], 3),
-             "temperatures": "", "R-hat between runs": "rhat 3",
-             "log evidence of the runs": "of_runs ;2", "seconds": "seconds 0",
-             "processor seconds": "cpu_seconds 0"},
-        )  # fmt: skip
+    yield shown(
+        named(found["ranks"], "rank"),
+        {"rank": "", "log evidence": "log_evidence 2", "standard error": "standard_error 2",
+         "probability": lambda case: with_error(case["probability"], case["its_error"], 3),
+         "temperatures": "", "R-hat between runs": "rhat 3",
+         "log evidence of the runs": "of_runs ;2", "seconds": "seconds 0",
+         "processor seconds": "cpu_seconds 0"},
+    )  # fmt: skip
 
 
 @script(

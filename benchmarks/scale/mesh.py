@@ -21,7 +21,7 @@ import time
 import numpy as np
 
 from benchmarks.device import HIDDEN, script
-from benchmarks.form import Records, notes, number, page, table
+from benchmarks.form import notes, number, page_of_each, table
 
 DENSITY, NOISE, OBSERVED = 0.2, 0.05, 0.01
 WAYS = ("no mesh", "no mesh, pinned to one core", "mesh")
@@ -232,14 +232,8 @@ Of the bytes that one of two devices reads, it gets from the other (at most 15 %
 """  # noqa: E501
 
 
-@page(__doc__, "mesh*", notes=NOTES)
-def tables(records: Records):
-    for name, record in records.items():
-        yield f"## {name}"
-        yield from _one_mesh(record["figures"])
-
-
-def _one_mesh(found: dict):
+@page_of_each(__doc__, notes=NOTES)
+def tables(found: dict):
     same = "the same" if found["same_draws"] else "not the same to the last bit"
     entries = ""
     if "entries" in found:

@@ -25,7 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import bmfjax
 from benchmarks.device import script, some
-from benchmarks.form import Records, notes, number, page, table
+from benchmarks.form import notes, number, page_of_each, table
 from bmfjax.families import ask
 from bmfjax.kernels.boolean.density import BooleanDensity
 from bmfjax.kernels.boolean.gibbs import ormachine
@@ -167,28 +167,28 @@ scratch of almost its size again, and takes 286 s on one core that other work sh
 """
 
 
-@page(__doc__, "accelerator_compile*", notes=NOTES)
-def tables(records: Records):
-    yield (
+@page_of_each(
+    __doc__,
+    notes=NOTES,
+    intro=(
         "Compiled ahead of time, on a machine without either; nothing was run. One step of one "
         "chain; bytes are those that the compiled program asks for."
-    )
-    for name, record in records.items():
-        found = record["figures"]
-        yield f"## {name}"
-        yield from (
-            f"{target} is left out: {peaks['left_out']}"
-            for target, peaks in found["targets"].items() if "left_out" in peaks
-        )  # fmt: skip
-        yield table(
-            ["step", "target", "compiles", "seconds of compiling", "arguments, MB", "scratch, MB",
-             "fits"],
-            [
-                _compiled_row(step, target, one)
-                for step, case in found["steps"].items()
-                for target, one in case["compiled"].items()
-            ],
-        )  # fmt: skip
+    ),
+)
+def tables(found: dict):
+    yield from (
+        f"{target} is left out: {peaks['left_out']}"
+        for target, peaks in found["targets"].items() if "left_out" in peaks
+    )  # fmt: skip
+    yield table(
+        ["step", "target", "compiles", "seconds of compiling", "arguments, MB", "scratch, MB",
+         "fits"],
+        [
+            _compiled_row(step, target, one)
+            for step, case in found["steps"].items()
+            for target, one in case["compiled"].items()
+        ],
+    )  # fmt: skip
 
 
 def _compiled_row(step: str, target: str, one: dict) -> list:

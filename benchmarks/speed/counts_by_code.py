@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from benchmarks.device import COMMIT, script, some
-from benchmarks.form import Records, named, notes, page, shown
+from benchmarks.form import named, notes, page_of_one, shown
 from benchmarks.speed import accelerator_phases
 from benchmarks.speed.accelerator_phases import BOOLEAN, Found
 from benchmarks.speed.one_kernel import WEIGHTS, timed
@@ -136,26 +136,24 @@ this version took 28.3 ms where the kernel took 5.3: counts are used from rank 8
 """
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
-    for record in records.values():
-        found = record["figures"]
-        yield (
-            "Milliseconds of drawing the bits of all columns: the least of several. Sorting and "
-            "counting are parts of the draws from counts."
-        )
-        yield shown(
-            [one for one in named(found.get("draws", {}), "case") if "codes_ms" in one],
-            {"case": "case", "one kernel": "kernel_ms", "from counts": "codes_ms",
-             "sorting rows": "sorting_ms", "counting": "counting_ms", "bits that differ": "differ",
-             "of": "of"},
-        )  # fmt: skip
-        yield "Milliseconds of a sweep."
-        yield shown(
-            [one for one in named(found.get("sweeps", {}), "case") if "sweep_ms" in one],
-            {"case": "case", "ms": "sweep_ms", "quickest": "sweep_ms_quickest",
-             "compiling, s": "compile_seconds"},
-        )  # fmt: skip
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
+    yield (
+        "Milliseconds of drawing the bits of all columns: the least of several. Sorting and "
+        "counting are parts of the draws from counts."
+    )
+    yield shown(
+        [one for one in named(found.get("draws", {}), "case") if "codes_ms" in one],
+        {"case": "case", "one kernel": "kernel_ms", "from counts": "codes_ms",
+         "sorting rows": "sorting_ms", "counting": "counting_ms", "bits that differ": "differ",
+         "of": "of"},
+    )  # fmt: skip
+    yield "Milliseconds of a sweep."
+    yield shown(
+        [one for one in named(found.get("sweeps", {}), "case") if "sweep_ms" in one],
+        {"case": "case", "ms": "sweep_ms", "quickest": "sweep_ms_quickest",
+         "compiling, s": "compile_seconds"},
+    )  # fmt: skip
 
 
 @script(__doc__, parts=some(PARTS), commit=COMMIT)

@@ -16,7 +16,7 @@ from numpyro.infer import MCMC, NUTS, init_to_value
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, named, notes, page, shown
+from benchmarks.form import named, notes, page_of_each, shown
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import ChainRun, TruncatedGibbs
 from bmfjax.kernels.relaxed.data import cross_product, residual_sum_of_squares
@@ -146,14 +146,8 @@ On an H200 a sweep takes 1.09 ms: it is a chain of small programs there, 32 time
 """
 
 
-@page(__doc__, "gibbs_speed*", notes=NOTES)
-def tables(records: Records):
-    for name, record in records.items():
-        yield f"## {name}"
-        yield from _gibbs_speed(record["figures"])
-
-
-def _gibbs_speed(found: dict):
+@page_of_each(__doc__, notes=NOTES)
+def tables(found: dict):
     yield "A sweep beside its bare matrix products:"
     yield shown(
         [found],

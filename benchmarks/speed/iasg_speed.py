@@ -15,7 +15,7 @@ from jax import lax, random
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, notes, number, page, table
+from benchmarks.form import notes, page_of_each, shown
 from bmfjax.data import thesis_matrix
 
 RANK = 30
@@ -94,25 +94,21 @@ On an H200 a step as published takes 24.5 to 31.9 microseconds, and the default 
 """
 
 
-@page(__doc__, "iasg_speed*", notes=NOTES)
-def tables(records: Records):
-    yield (
+@page_of_each(
+    __doc__,
+    notes=NOTES,
+    intro=(
         "Microseconds of one step of both factor matrices. `products` are its bare matrix "
         "products; `with curvature` is the default step. The aim was a ratio of at most 1.5."
-    )
-    for name, record in records.items():
-        yield f"## {name}"
-        yield table(
-            ["batch", "products", "as published", "ratio", "with curvature", "ratio"],
-            [
-                [
-                    row["batch"], *(number(row[n], 0) for n in ("products_us", "thesis_us")),
-                    number(row["thesis_over_products"], 2), number(row["newton_us"], 0),
-                    number(row["newton_over_products"], 2),
-                ]
-                for row in record["figures"]["rows"]
-            ],
-        )  # fmt: skip
+    ),
+)
+def tables(found: dict):
+    yield shown(
+        found["rows"],
+        {"batch": "", "products": "products_us 0", "as published": "thesis_us 0",
+         "ratio": "thesis_over_products 2", "with curvature": "newton_us 0",
+         "ratio ": "newton_over_products 2"},
+    )  # fmt: skip
 
 
 @script(__doc__, rounds=15, steps=(200, "steps in one timed call"))

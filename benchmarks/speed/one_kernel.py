@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax, random
 
 from benchmarks.device import COMMIT, script, some
-from benchmarks.form import Records, named, notes, page, shown
+from benchmarks.form import named, notes, page_of_one, shown
 from benchmarks.speed import accelerator_phases
 from benchmarks.speed.accelerator_phases import BOOLEAN, LARGEST, MODELS, Found
 from bmfjax.data import BinaryMatrix
@@ -230,32 +230,30 @@ and that of the annealed chains from 21.7 to 10.1.
 """
 
 
-@page(__doc__, "one_kernel", notes=NOTES)
-def tables(records: Records):
-    for record in records.values():
-        found = record["figures"]
-        yield (
-            "Milliseconds of drawing the bits of all lines: the least of several. `Tiles` are the "
-            "lines and warps of a program, and the words of a line that a thread reads in a round."
-        )
-        yield shown(
-            named(found["kernel"], "case"),
-            {"case": "", "ms": "ms?", "median": "median?", "compiling, s": "compile_s?",
-             "bits that differ": "differ?", "of": "of?"},
-        )  # fmt: skip
-        yield "Milliseconds of a sweep."
-        both = found.get("sweeps", {}) | found.get("features", {})
-        yield shown(
-            [one for one in named(both, "case") if "sweep_ms" in one],
-            {"case": "", "ms": "sweep_ms", "quickest": "sweep_ms_quickest",
-             "compiling, s": "compile_seconds"},
-        )  # fmt: skip
-        yield "Compilation of the programs of starts, by options."
-        yield shown(
-            [one for one in named(found.get("compiling", {}), "case") if "compile_s" in one],
-            {"options: program": "case", "seconds": "compile_s", "of the CPU": "cpu_s",
-             "a step, ms": "step_ms"},
-        )  # fmt: skip
+@page_of_one(__doc__, notes=NOTES)
+def tables(found: dict):
+    yield (
+        "Milliseconds of drawing the bits of all lines: the least of several. `Tiles` are the "
+        "lines and warps of a program, and the words of a line that a thread reads in a round."
+    )
+    yield shown(
+        named(found["kernel"], "case"),
+        {"case": "", "ms": "ms?", "median": "median?", "compiling, s": "compile_s?",
+         "bits that differ": "differ?", "of": "of?"},
+    )  # fmt: skip
+    yield "Milliseconds of a sweep."
+    both = found.get("sweeps", {}) | found.get("features", {})
+    yield shown(
+        [one for one in named(both, "case") if "sweep_ms" in one],
+        {"case": "", "ms": "sweep_ms", "quickest": "sweep_ms_quickest",
+         "compiling, s": "compile_seconds"},
+    )  # fmt: skip
+    yield "Compilation of the programs of starts, by options."
+    yield shown(
+        [one for one in named(found.get("compiling", {}), "case") if "compile_s" in one],
+        {"options: program": "case", "seconds": "compile_s", "of the CPU": "cpu_s",
+         "a step, ms": "step_ms"},
+    )  # fmt: skip
 
 
 @script(__doc__, parts=some(PARTS), commit=COMMIT)

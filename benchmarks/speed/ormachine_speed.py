@@ -16,7 +16,7 @@ from jax import lax, random
 
 import bmfjax
 from benchmarks.device import script, some
-from benchmarks.form import Records, notes, page, shown
+from benchmarks.form import notes, page_of_each, shown
 from bmfjax.infer import geometric_ladder, parallel_tempering
 from bmfjax.kernels.boolean.bits import gibbs, joint, metropolis
 from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
@@ -151,23 +151,24 @@ votes 1.40 ms.
 """
 
 
-@page(__doc__, "ormachine_speed*", notes=NOTES)
-def tables(records: Records):
-    yield (
+@page_of_each(
+    __doc__,
+    notes=NOTES,
+    intro=(
         "One sweep draws every bit of both factors, the densities and the flip rate, on packed "
         "words. A pass is a population count over the words of both orientations. Figures are "
         "medians of interleaved runs."
-    )
-    for name, record in records.items():
-        yield f"## {name}"
-        yield shown(
-            [{"matrix": size, "update": update} | case | found
-             for size, case in record["figures"]["sizes"].items()
-             for update, found in case["updates"].items()],
-            {"matrix": "", "update": "", "ms a sweep": "sweep_ms 2", "target, ms": "target_ms",
-             "ms a pass": "pass_ms 3", "sweep / pass": "ratio_to_pass 1",
-             "memory, MB": "memory_bytes * 1e-6 1", "memory / packed data": "memory_ratio 2"},
-        )  # fmt: skip
+    ),
+)
+def tables(found: dict):
+    yield shown(
+        [{"matrix": size, "update": update} | case | cost
+         for size, case in found["sizes"].items()
+         for update, cost in case["updates"].items()],
+        {"matrix": "", "update": "", "ms a sweep": "sweep_ms 2", "target, ms": "target_ms",
+         "ms a pass": "pass_ms 3", "sweep / pass": "ratio_to_pass 1",
+         "memory, MB": "memory_bytes * 1e-6 1", "memory / packed data": "memory_ratio 2"},
+    )  # fmt: skip
 
 
 @script(
