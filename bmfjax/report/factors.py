@@ -92,9 +92,22 @@ HOLDS_AND_REAL = (
 
 
 def factors(fit, *, note: str, card: Callable, shades: Shades | None = None) -> Section:
-    """Show a card for each factor, in the order of the fit, and with `shades` the heat maps."""
-    real = None
-    if hasattr(fit, "tiles"):
+    """Show a card for each factor, in the order of the fit, and with `shades` the heat maps.
+
+    Of starts those without rows or columns are left out: there is nothing to tell of them.
+    """
+    table = summary_with_trust(fit) if hasattr(fit, "tiles") else fit.summary()
+    shown, real = np.arange(fit.rank), None
+    if fit.verdict.is_of_starts:
+        shown = np.flatnonzero((table["rows"] > 0) & (table["columns"] > 0))
+        if not len(shown):
+            return section(
+                "The factors",
+                "No factor is shown: none has rows and columns where chains began, and the time "
+                "was up before the sampler drew.",
+            )
+        note = f"{note} {_of_starts(fit, shown)}"
+    elif hasattr(fit, "tiles"):
         note = f"{note} {HOLDS_AND_REAL}"
         real = image(tiles_figure(fit), "Probability that each tile is real", wide=False)
     maps = None
@@ -110,18 +123,31 @@ def factors(fit, *, note: str, card: Callable, shades: Shades | None = None) -> 
                 wide=False,
             ),
         )  # fmt: skip
-    return section("The factors", note, real, _cards(fit, card), maps)
+    return section("The factors", note, real, _cards(fit, card, table, shown), maps)
 
 
-def _cards(fit, card) -> Markup:
-    table = summary_with_trust(fit) if hasattr(fit, "tiles") else fit.summary()
-    names = [fit._given_names.get(k, "") for k in range(1, fit.rank + 1)]
-    cards = [card(fit, table.loc[k + 1], k)._replace(name=name) for k, name in enumerate(names)]
+def _of_starts(fit, shown) -> str:
+    """Say that factors are those of starts, and how many of them are shown."""
+    said = "These are the factors where chains began."
+    left_out = fit.rank - len(shown)
+    if not left_out:
+        return said
+    number = "One more has" if left_out == 1 else f"{left_out:,} more have"
+    return f"{said} {number} no rows or no columns there."
+
+
+def _cards(fit, card, table, shown) -> Markup:
+    names = {k: fit._given_names.get(k + 1, "") for k in shown}
+    cards = [card(fit, table.loc[k + 1], k)._replace(name=name) for k, name in names.items()]
+    numbers = [int(k) + 1 for k in shown]
+    if fit.verdict.is_of_starts:  # whose repeated draws have no probability to be real
+        cards = [c._replace(trust="", shade="") for c in cards]
+        return Markup(template("cards.html").render(cards=cards, numbers=numbers))
     # There is nothing to tell of an empty factor.
     nothing = {"figures": "", "labels": [], "first": [], "more": [], "left_out": "", "names": []}
     empty = table["remarks"].str.contains(trust.EMPTY) if "remarks" in table else [False] * fit.rank
     cards = [c._replace(**nothing) if none else c for c, none in zip(cards, empty, strict=True)]
-    return Markup(template("cards.html").render(cards=cards))
+    return Markup(template("cards.html").render(cards=cards, numbers=numbers))
 
 
 # ---- cards ---------------------------------------------------------------------------------

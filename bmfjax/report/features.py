@@ -60,7 +60,7 @@ def common(fit) -> Section:
         "The chance of a one in a row of average effect that has none of the features"
         + ", with an interval of 90 %" * drew
         + ". Features change these odds.",
-        Markup(template("cards.html").render(cards=[card])),
+        Markup(template("cards.html").render(cards=[card], numbers=[0])),
     )
 
 
@@ -81,6 +81,8 @@ def _busy_rows(fit) -> list[Names]:
     if "row_effect" not in fit.other_draws or not fit.data.has_row_names:
         return []
     effect = fit.other_draws["row_effect"].mean((0, 1), dtype=float)
+    if np.ptp(effect) < 0.01:  # as where chains begin: no row has more than another
+        return []
     # No row is among both.
     found, number = [], min(FIRST_ROWS, fit.data.num_rows // 2)
     for heading, order in (("most", np.argsort(-effect)), ("least", np.argsort(effect))):

@@ -43,6 +43,8 @@ PANELS = {
     "reconstruction": "Reconstruction (mean of draws)",
     "uncertainty": "Uncertainty (sd of draws)",
 }
+#: The second of a fit that has not drawn.
+OF_STARTS = "Reconstruction (where chains began)"
 # Every pixel of the data is at least one of the image, so that nothing needs to be blended.
 IMAGE = {"aspect": "auto", "interpolation": "nearest"}
 
@@ -74,19 +76,42 @@ def matrix(fit, *, shown: str, moments: Callable, data=BinaryMatrix) -> Section 
         " The strip at the left shows the label of each row. The labels took no part in the fit or "
         "in the order: where the colours separate, the factors have found what the labels say."
     )
+    panels = panels_of(fit, drawn)
     return section(
         "The matrix, ordered by its factors",
         "Rows with like factors stand together, and so do columns, so that factors become blocks. "
-        f"The middle panel is the {shown}, averaged over the draws, and the right one its standard "
-        f"deviation. The three panels share one order."
+        f"{_beside(panels, shown)}"
         f"{' Colours go by square roots.' if fit._scored == COUNTS else ''}"
         f"{labels if fit.data.row_labels else ''} "
         f"{describe(fit, drawn)}",
         image(
             overview_figure(fit, drawn),
-            "Observed matrix, reconstruction and uncertainty, ordered by the factors",
+            ", ".join(p.capitalize() for p in panels) + ", ordered by the factors",
         ),
     )
+
+
+def panels_of(fit, drawn: Picture) -> tuple[str, ...]:
+    """Return which of `PANELS` say something.
+
+    Where chains began nothing is uncertain that was drawn; and without a factor there may be no
+    reconstruction either.
+    """
+    if not fit.verdict.is_of_starts:
+        return tuple(PANELS)
+    return ("matrix", "reconstruction")[: 1 + bool(np.ptp(drawn.mean) > 0)]
+
+
+def _beside(panels, shown: str) -> str:
+    """Say what stands beside the matrix."""
+    if len(panels) == len(PANELS):
+        return (
+            f"The middle panel is the {shown}, averaged over the draws, and the right one its "
+            "standard deviation. The three panels share one order."
+        )
+    if len(panels) == 1:
+        return "Where chains began, no factor says anything of it."
+    return f"The right panel is the {shown} where chains began. Both share one order."
 
 
 def of_product(fit, rows, columns, some) -> tuple[np.ndarray, np.ndarray]:
@@ -184,8 +209,9 @@ def describe(fit, drawn: Picture) -> str:
 
 def overview_figure(fit, drawn: Picture, *, width: float = 12.0) -> Figure:
     """Draw the matrix, its reconstruction and its uncertainty in one order."""
-    figure = new_figure(width, panel_height(fit, drawn))
-    draw_panels(figure.subplots(1, len(PANELS)), fit, drawn)
+    panels = panels_of(fit, drawn)
+    figure = new_figure(width * max(2, len(panels)) / len(PANELS), panel_height(fit, drawn))
+    draw_panels(figure.subplots(1, len(panels), squeeze=False)[0], fit, drawn, panels)
     return figure
 
 
@@ -198,9 +224,9 @@ def panel_height(fit, drawn: Picture) -> float:
     return height + 0.2 * lines
 
 
-def draw_panels(panels, fit, drawn: Picture) -> None:
-    """Draw all panels beside each other; the first has the names of the rows and their labels."""
-    for axes, of in zip(panels, PANELS, strict=True):
+def draw_panels(panels, fit, drawn: Picture, names=tuple(PANELS)) -> None:
+    """Draw panels beside each other; the first has the names of the rows and their labels."""
+    for axes, of in zip(panels, names, strict=True):
         _draw(axes, fit, drawn, of, left=axes is panels[0])
     if drawn.labels is not None:
         named = f" ({name})" if (name := _label_name(fit.data)) else ""
@@ -246,7 +272,10 @@ def _draw(axes, fit, drawn, of, *, left):
     bar.ax.tick_params(which="both", length=0, pad=1)
     missing = " (yellow: missing)"
     with_note = of == "matrix" and not ticks and fit.data.num_missing
-    bar.ax.set_title(PANELS[of] + missing * bool(with_note), fontsize=10.5, pad=5)
+    title = PANELS[of]
+    if of == "reconstruction" and fit.verdict.is_of_starts:
+        title = OF_STARTS
+    bar.ax.set_title(title + missing * bool(with_note), fontsize=10.5, pad=5)
     _tidy_image(axes)
     _name_columns(axes, fit, drawn)
     if left:

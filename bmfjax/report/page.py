@@ -8,10 +8,11 @@ import numpy as np
 
 from bmfjax.data import BinaryMatrix, Ratings, RealMatrix
 from bmfjax.data.io.files import replacing
-from bmfjax.report.checks import agreement
+from bmfjax.report.checks import agreement, modes, spread
 from bmfjax.report.model_fit import explained_bar, model_section
 from bmfjax.report.number import number_section, rank_line
 from bmfjax.report.plots import traces
+from bmfjax.report.ratings import prediction
 from bmfjax.report.section import maker_of, template
 from bmfjax.report.style import default_parameters
 from bmfjax.specs import MODELS, SAMPLERS
@@ -33,7 +34,7 @@ SAID = {
     "check": "share of the entries that were hidden first",
 }
 #: Sections that say nothing of starts, from which no chain has moved.
-OF_DRAWS = (agreement, traces)
+OF_DRAWS = (agreement, modes, prediction, spread, traces)
 #: Title of a page whose data have no name.
 NAMELESS = {BinaryMatrix: "binary matrix", RealMatrix: "matrix", Ratings: "ratings"}
 

@@ -270,6 +270,32 @@ def test_a_stopped_run_says_so(fit, undrawn_figures):
     assert "after 17 of 40 draws" in page.render(stopped)
 
 
+def test_the_page_of_starts_has_no_card_or_figure_that_says_nothing(fit, undrawn_figures):
+    starts = fit.verdict.changed(num_warmup=0, planned_warmup=300)
+    for kept in ([True, True], [False, True], [False, False]):
+        usage = fit.binary.usage & kept
+        found = dataclasses.replace(fit, verdict=starts, binary=fit.binary._replace(usage=usage))
+        shown = page.render(found)
+        numbers = re.findall(r"<h3>Factor (\d)", shown)
+        assert numbers == [str(k) for k in (1, 2) if kept[k - 1]]
+        assert ("No factor is shown" in shown) is not any(kept)
+        assert ("One more has no rows" in shown) is (kept == [False, True])
+        assert "is the reconstruction where chains began. Both" in shown
+        for absent in ("Real with", "each tile is real", "Empty: ", "ncertainty,", "How far apart"):
+            assert absent not in shown
+    found = dataclasses.replace(found, usage_draws=0 * fit.usage_draws)
+    drawn = overview.picture(found)
+    assert overview.panels_of(found, drawn) == ("matrix",)
+    axes = overview.overview_figure(found, drawn).axes
+    assert {a.get_title() for a in axes} & set(overview.PANELS.values()) == {"Observed matrix"}
+    for spread in (0.0, 1.0):
+        with_effects = fit_of("features")
+        effect = spread * np.arange(40.0) + np.zeros((2, 10, 1))
+        others = with_effects.other_draws | {"row_effect": effect}
+        with_effects = dataclasses.replace(with_effects, other_draws=others)
+        assert len(features._busy_rows(with_effects)) == 2 * spread
+
+
 def test_starts_have_no_probability_of_a_number_of_factors(fit, monkeypatch):
     for name, value in (("_rank_probabilities", {0: 1.0}), ("_most_factors", 5)):
         monkeypatch.setattr(type(fit), name, value)
