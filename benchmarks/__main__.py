@@ -29,8 +29,8 @@ def run(name: str, options: list[str]) -> None:
     """Run a script as its own command does."""
     record = pages.read_records(pages.RESULTS).get(name)
     if record is not None and not options:
-        _, place, *options = shlex.split(record["command"])
-        name = Path(place).stem
+        _, _, place, *options = shlex.split(pages.command_now(record["command"]))
+        name = place.rpartition(".")[2]
     path = pages.scripts().get(name)
     if path is None:
         raise SystemExit(f"no script or record is called {name}; python benchmarks lists scripts")

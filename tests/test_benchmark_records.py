@@ -1,15 +1,17 @@
 """Every record has one form, and says which code it measured."""
 
+import importlib
 import json
 import re
 import runpy
+import shlex
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import stale
+from benchmarks import device, pages, stale
 from benchmarks.record import Record, join
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -85,6 +87,18 @@ def test_a_record_is_as_stale_as_its_code_has_changed(monkeypatch, script, told,
     [
         (["iasg_memory", "--help"], ["iasg_memory.py", "--help"]),
         (["tile_fdr"], ["tile_fdr.py", "--runs", "200"]),
+        (
+            ["nmf_coverage_small"],
+            [
+                "nmf_coverage.py",
+                "--only",
+                "small, one mode",
+                "small, two modes",
+                "small, infinite modes",
+                "--name",
+                "nmf_coverage_small",
+            ],
+        ),
         (["ormachine_speed_h200"], ["ormachine_speed.py", "--device", "gpu", "--rounds", "7"]),
     ],
 )
@@ -94,6 +108,31 @@ def test_scripts_run_by_name_and_records_as_they_were_made(monkeypatch, asked, r
     monkeypatch.setattr(runpy, "run_path", lambda path, run_name: began.extend(sys.argv))
     run_path(str(BENCHMARKS), run_name="__main__")
     assert [Path(began[0]).name, *began[1:]] == run
+
+
+class Read(Exception):
+    """The options of a script were read."""
+
+
+def test_the_command_of_every_record_is_one_that_its_script_takes(monkeypatch, capsys):
+    def read(parser):
+        parser.add_argument("--device")
+        parser.parse_args()
+        raise Read
+
+    monkeypatch.setattr(device, "parse", read)
+    refused = {}
+    for name, record in RECORDS.items():
+        _, _, module, *options = shlex.split(pages.command_now(record["command"]))
+        monkeypatch.setattr(sys, "argv", [module, *options])
+        try:
+            importlib.import_module(module).main()
+        except Read:
+            continue
+        except SystemExit:
+            refused[name] = capsys.readouterr().err.splitlines()[-1].partition("error: ")[2]
+    # XLA's division of loops can no longer be switched off alone.
+    assert refused == {"pmf_speed_2_threads_undivided": "unrecognized arguments: --undivided"}
 
 
 def test_what_no_script_or_record_is_called_is_refused(monkeypatch):
