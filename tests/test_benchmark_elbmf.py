@@ -7,7 +7,6 @@ from jax import random
 
 from benchmarks.papers.elbmf import elastic, elbmf
 from bmfjax.data import BinaryMatrix
-from bmfjax.data.errors import InputError
 from bmfjax.optimize import Factors, Matrix
 
 TRUTH = np.kron(np.eye(3, dtype=bool), np.ones((9, 8), bool))
@@ -34,9 +33,3 @@ def test_the_pull_grows_until_every_entry_is_zero_or_one():
         if time % 300 == 299:
             away.append(max(float(abs(f - f.round()).max()) for f in factors))
     assert away[0] > 0.01 and away[2] < 1e-5, away
-
-
-@pytest.mark.parametrize("options", [{"growth": 0.9}, {"inertia": 1.0}, {"l1": 0.0}, {"rank": 0}])
-def test_refusals(options):
-    with pytest.raises(InputError):
-        elbmf(random.key(0), BinaryMatrix(TRUTH), **{"rank": 3, **options})

@@ -6,8 +6,7 @@ nonnegative factorisation and the share of ones of each pixel (`long_matrix.py`)
 what each factor adds: its pixels, and how many images use it.
 
 The images come from a folder with the publisher's file ``t10k-images-idx3-ubyte`` (or with
-``.gz``), or from scikit-learn's cache of openml's ``mnist_784``, which is fetched if it is not
-there.
+``.gz``).
 
     python -m benchmarks.agreement.mnist --folder FOLDER
 """
@@ -17,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from sklearn.datasets import fetch_openml
 
 from benchmarks.agreement.long_matrix import hidden_tenth, one_case
 from benchmarks.device import script
@@ -38,12 +36,6 @@ def from_folder(folder: Path) -> np.ndarray:
                 raise InputError(f"{path} is no file of images; give the publisher's")
             return np.frombuffer(raw, np.uint8, offset=HEADER).reshape(-1, SIDE**2)
     raise InputError(f"{folder} has no {NAME} or {NAME}.gz; give the publisher's folder")
-
-
-def from_openml() -> np.ndarray:
-    """The last 10,000 images of openml's 70,000, which are the publisher's test images."""
-    found = fetch_openml("mnist_784", version=1, as_frame=False, parser="auto")
-    return np.asarray(found.data, np.uint8)[-TEST:]
 
 
 def draw(fit, path: Path) -> None:
@@ -88,12 +80,11 @@ def tables(records: Records):
 
 
 @script(
-    __doc__, folder=(Path, f"with {NAME}; default: openml's, by its cache"), rank=16,
+    __doc__, folder=dict(type=Path, required=True, help=f"with {NAME}"), rank=16,
     images=(TEST, "use only the first so many"), max_time=(180.0, "seconds of sampling"),
 )  # fmt: skip
 def main(options):
-    images = from_folder(options.folder) if options.folder else from_openml()
-    data = BinaryMatrix(images[: options.images] > 127)
+    data = BinaryMatrix(from_folder(options.folder)[: options.images] > 127)
     fits = []
     found = one_case(data, options.rank, max_time=options.max_time, keep=fits.append)
     chosen = {n: getattr(options, n) for n in ("rank", "images", "max_time")}

@@ -125,7 +125,8 @@ def samplers(posterior: Posterior, batches):
     if posterior.rank == 2:  # of few coordinates, for which the curvature of all is dense
         blocks = ((("basis",), {"rows": 6}), (("usage", "precision"), {"columns": 5}))
         for kind in (bmfjax.SGLD, bmfjax.SGHMC):
-            yield f"{kind.__name__} of plates", of_plates(kind(posterior.model, blocks), posterior)
+            bound = kind(posterior.model, blocks).bind(posterior.values)
+            yield f"{kind.__name__} of plates", of_plates(bound)
     for size in batches:
         batch = (size, size)
         thesis = bmfjax.IASG.thesis(posterior.model, batch_size=size).bind(posterior.values)
@@ -146,9 +147,8 @@ def samplers(posterior: Posterior, batches):
             yield name + (", top-up" if noise == "top-up" else ""), (algorithm, data)
 
 
-def of_plates(kernel, posterior: Posterior):
-    """Algorithm and data of a kernel, started in the model's own space."""
-    bound = kernel.bind(posterior.values)
+def of_plates(bound):
+    """Algorithm and data of a bound kernel, started in the model's own space."""
 
     def init(key, position, data):
         return bound.algorithm.init(key, bound.unconstrain(position), data)

@@ -131,32 +131,29 @@ def scored(one, cells, weights=None) -> float:
     return float(np.log(np.where(cells[2] > 0.5, chance, 1 - chance)).mean())
 
 
+def in_each(fit, others: Solutions) -> np.ndarray:
+    """Say of each factor which of other solutions have it, (factor, solution)."""
+    one = Solutions(fit.usage[None], fit.basis[None])
+    cosines = tile_cosines(one, others)[0]
+    if fit.model == "features":
+        turned = Solutions(1.0 - others.usage, -others.basis)
+        cosines = np.maximum(cosines, tile_cosines(one, turned)[0])
+    alike = np.zeros(cosines.shape[:2])
+    for solution in range(cosines.shape[1]):
+        mine, theirs = linear_sum_assignment(cosines[:, solution], maximize=True)
+        alike[mine, solution] = cosines[mine, solution, theirs]
+    return alike >= SAME
+
+
 def found_again(fit, other) -> list[bool]:
     """Say of each factor whether the other fit has it."""
-    one = Solutions(fit.usage[None], fit.basis[None])
-    cosines = tile_cosines(one, Solutions(other.usage[None], other.basis[None]))[0, :, 0]
-    if fit.model == "features":
-        turned = Solutions(1.0 - other.usage[None], -other.basis[None])
-        cosines = np.maximum(cosines, tile_cosines(one, turned)[0, :, 0])
-    mine, theirs = linear_sum_assignment(cosines, maximize=True)
-    alike = np.zeros(fit.rank)
-    alike[mine] = cosines[mine, theirs]
-    return (alike >= SAME).tolist()
+    return in_each(fit, Solutions(other.usage[None], other.basis[None]))[:, 0].tolist()
 
 
 def in_chains(fit, other) -> list[float]:
     """Return for each factor the share of the chains of the other fit that have it."""
-    one = Solutions(fit.usage[None], fit.basis[None])
-    chains = Solutions(*(np.asarray(f.mean(1)) for f in (other.usage_draws, other.basis_draws)))
-    cosines = tile_cosines(one, chains)[0]
-    if fit.model == "features":
-        turned = Solutions(1.0 - chains.usage, -chains.basis)
-        cosines = np.maximum(cosines, tile_cosines(one, turned)[0])
-    alike = np.zeros(cosines.shape[:2])
-    for chain in range(cosines.shape[1]):
-        mine, theirs = linear_sum_assignment(cosines[:, chain], maximize=True)
-        alike[mine, chain] = cosines[mine, chain, theirs]
-    return (alike >= SAME).mean(1).tolist()
+    draws = (other.usage_draws, other.basis_draws)
+    return in_each(fit, Solutions(*(np.asarray(f.mean(1)) for f in draws))).mean(1).tolist()
 
 
 def inside(drawn, other) -> float:

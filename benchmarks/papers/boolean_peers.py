@@ -27,6 +27,7 @@ import numpy as np
 from jax import lax, random
 
 import bmfjax
+from benchmarks.chains import mean_after
 from benchmarks.device import script
 from benchmarks.form import (
     SECONDS,
@@ -155,25 +156,11 @@ def layered(shape, ranks, warmup: int, samples: int):
     start = greedy_start(density, 50, num_joining=200 if len(ranks) > 1 else 0, lowest=0.05)
     algorithm = deep_ormachine(density, initial=start)
 
-    def run(key, data, rows, columns):
-        key_init, key = random.split(key)
+    def chance(position, rows, columns):
+        covered = reconstruction(density, position)[rows, columns]
+        return jnp.where(covered, 1 - position["flip_rate_1"], position["flip_rate_1"])
 
-        def sweep(i, state):
-            return algorithm.step(random.fold_in(key, i), state, data)[0]
-
-        def draw(n, carry):
-            state, total = carry
-            first = warmup + n * THIN
-            state = lax.fori_loop(first, first + THIN, sweep, state)
-            covered = reconstruction(density, state.position)[rows, columns]
-            rate = state.position["flip_rate_1"]
-            return state, total + jnp.where(covered, 1 - rate, rate)
-
-        state = lax.fori_loop(0, warmup, sweep, algorithm.init(key_init, None, data))
-        draws = samples // THIN
-        return lax.fori_loop(0, draws, draw, (state, jnp.zeros(rows.shape)))[1] / draws
-
-    return jax.jit(run)
+    return jax.jit(mean_after(algorithm, chance, warmup, samples, THIN))
 
 
 def matrix_of(user, item, x, shape, seen) -> BinaryMatrix:

@@ -19,8 +19,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax, random
+from jax import random
 
+from benchmarks.chains import mean_after
 from benchmarks.device import script, some
 from benchmarks.form import Records, figures, mean_and_error, named, page, settings_of, shown
 from benchmarks.papers import calculator_digits as digits
@@ -109,10 +110,25 @@ def start_of_several(density: DeepDensity, starts: int):
     return greedy_start(density, ALONE, num_joining=JOINING, num_starts=starts)
 
 
+def one_digit_a_row(algorithm, density: DeepDensity):
+    """Return the algorithm, whose sweep leaves the digits of the rows, and draws them after it."""
+
+    def drawn(key, state):
+        return state._replace(position=draw_digit(random.fold_in(key, 1), density, state.position))
+
+    def step(key, state, data):
+        used = unpack_last_axis(state.position["usage_2"], density.shape[0])
+        fixed = data._replace(usage_log_odds=jnp.where(used, jnp.inf, -jnp.inf))
+        state, info = algorithm.step(key, state, fixed)
+        return drawn(key, state), info
+
+    return algorithm._replace(
+        init=lambda key, *given: drawn(key, algorithm.init(key, *given)), step=step
+    )
+
+
 def chain(case: Case, density: DeepDensity, sweeps: int):
     """``run(key, data)``: the mean of the products of one chain, and the product of its means."""
-    rows, columns = density.shape
-    keep = case.longer * sweeps
     initial = digits.start_of(density, sweeps)
     if case.starts > 1:
         initial = start_of_several(density, case.starts)
@@ -123,41 +139,19 @@ def chain(case: Case, density: DeepDensity, sweeps: int):
             return position_from(density, data, given)
 
     algorithm = deep_ormachine(density, initial=initial)
+    if case.one_hot:
+        algorithm = one_digit_a_row(algorithm, density)
 
-    def step(key, state, data):
-        if not case.one_hot:
-            return algorithm.step(key, state, data)[0]
-        # The sweep leaves the digits of the rows as they are, and they are drawn after it.
-        used = unpack_last_axis(state.position["usage_2"], rows)
-        fixed = data._replace(usage_log_odds=jnp.where(used, jnp.inf, -jnp.inf))
-        state, _ = algorithm.step(key, state, fixed)
-        return state._replace(position=draw_digit(random.fold_in(key, 1), density, state.position))
+    def kept(position):
+        sides = zip(("usage_1", "basis_1"), density.shape, strict=True)
+        bits = (unpack_last_axis(position[name], size) for name, size in sides)
+        return (digits.reconstruction(density, position), *bits)
+
+    mean = mean_after(algorithm, kept, sweeps, case.longer * sweeps)
 
     def run(key, data):
-        def body(carry, inputs):
-            state, sums = carry
-            number, key = inputs
-            state = step(key, state, data)
-            position = state.position
-            now = (
-                digits.reconstruction(density, position),
-                unpack_last_axis(position["usage_1"], rows),
-                unpack_last_axis(position["basis_1"], columns),
-            )
-            kept = number >= sweeps
-            return (state, jax.tree.map(lambda s, n: s + kept * n / keep, sums, now)), None
-
-        keys = random.split(key, sweeps + keep + 1)
-        state = algorithm.init(keys[0], None, data)
-        if case.one_hot:
-            start = draw_digit(random.fold_in(key, 1), density, state.position)
-            state = state._replace(position=start)
-        rank = case.ranks[0]
-        sums = (jnp.zeros(density.shape), jnp.zeros((rank, rows)), jnp.zeros((rank, columns)))
-        steps = (jnp.arange(sweeps + keep), keys[1:])
-        product, usage, basis = lax.scan(body, (state, sums), steps)[0][1]
-        each = usage[:, :, None] * basis[:, None, :]
-        return product, 1.0 - jnp.prod(1.0 - each, axis=0)
+        product, usage, basis = mean(key, data)
+        return product, 1.0 - jnp.prod(1.0 - usage[:, :, None] * basis[:, None, :], axis=0)
 
     return run
 

@@ -15,6 +15,7 @@ expected to beat: a prediction row by row that knows the true segments, and one 
 true digits.
 """
 
+import functools
 import itertools
 import time
 import warnings
@@ -26,6 +27,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from jax import lax, random
 
+from benchmarks.chains import mean_after
 from benchmarks.device import script
 from benchmarks.form import (
     Records,
@@ -251,21 +253,8 @@ def noisy_copies(clean, seed: int, flips: float, copies: int = COPIES) -> np.nda
 def posterior_mean(density: DeepDensity, options):
     """``run(key, data) -> (rows, columns)``: mean of the product over the draws of one chain."""
     algorithm = deep_ormachine(density, initial=start_of(density, options.sweeps))
-
-    def run(key, data):
-        def body(carry, inputs):
-            state, total = carry
-            number, key = inputs
-            state, _ = algorithm.step(key, state, data)
-            kept = number >= options.sweeps
-            return (state, total + kept * reconstruction(density, state.position)), None
-
-        keys = random.split(key, 2 * options.sweeps + 1)
-        start = (algorithm.init(keys[0], None, data), jnp.zeros(density.shape))
-        steps = (jnp.arange(2 * options.sweeps), keys[1:])
-        return lax.scan(body, start, steps)[0][1] / options.sweeps
-
-    return run
+    product = functools.partial(reconstruction, density)
+    return mean_after(algorithm, product, options.sweeps, options.sweeps)
 
 
 def floors(clean, width, height, values) -> dict[str, np.ndarray]:

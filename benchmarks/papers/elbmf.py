@@ -23,8 +23,6 @@ import numpy as np
 from jax import lax, random
 
 from bmfjax.data.binary import BinaryMatrix
-from bmfjax.data.checks import positive, whole
-from bmfjax.data.errors import InputError
 from bmfjax.diagnostics.reconstruction import count_wrong_entries
 from bmfjax.optimize.palm import (
     Factors,
@@ -32,7 +30,6 @@ from bmfjax.optimize.palm import (
     Penalty,
     Smooth,
     arrays_of,
-    check_key,
     matrix_of,
     palm,
     squared_error,
@@ -55,45 +52,19 @@ class Elbmf(NamedTuple):
     relaxed: Factors
 
 
-def elbmf(
-    key,
-    data: BinaryMatrix,
-    rank: int,
-    *,
-    l1: float = L1,
-    l2: float = L2,
-    growth: float = GROWTH,
-    inertia: float = INERTIA,
-    max_steps: int = 3000,
-    num_starts: int = 1,
-) -> Elbmf:
-    r"""Factorise a binary matrix by ELBMF; of random starts return that with the fewest errors.
+def elbmf(key, data: BinaryMatrix, rank: int, *, max_steps: int = 3000, num_starts: int = 1):
+    """Factorise a binary matrix by ELBMF; of random starts return that with the fewest errors.
 
-    The rates of the penalty are :math:`\kappa` (`l1`) and, in step t, :math:`\lambda \rho^t`
-    (`l2`, `growth`). Factors that stay are rounded to the nearer of 0 and 1, the proximal operator
-    in the limit. Missing entries do not count.
+    Factors that stay are rounded to the nearer of 0 and 1, the proximal operator in the limit.
+    Missing entries do not count.
     """
-    check_key(key)
     ones, counted = arrays_of(data)
-    whole("rank", rank)
-    whole("num_starts", num_starts)
-    whole("max_steps", max_steps)
-    for name, rate in (("l1", l1), ("l2", l2), ("growth", growth)):
-        positive(name, rate)
-    if growth < 1 or not 0 <= inertia < 1:
-        raise InputError(
-            f"growth is {growth} and inertia {inertia}; give at least 1 and one of [0, 1)"
-        )
     matrix = matrix_of(ones, counted)
     keys = random.split(key)
     start = Factors(
-        *(
-            random.uniform(k, (num_starts, size, rank))
-            for k, size in zip(keys, data.shape, strict=True)
-        )
+        *(random.uniform(k, (num_starts, n, rank)) for k, n in zip(keys, data.shape, strict=True))
     )
-    optimiser = elastic(float(l1), float(l2), float(growth), float(inertia))
-    found = _settled(optimiser, start, matrix, max_steps)
+    found = _settled(elastic(), start, matrix, max_steps)
     results = []
     for relaxed in zip(*map(np.asarray, found), strict=True):
         usage, basis = (factor > 0.5 for factor in relaxed)
@@ -103,21 +74,18 @@ def elbmf(
 
 
 @functools.cache
-def elastic(
-    l1: float = L1, l2: float = L2, growth: float = GROWTH, inertia: float = INERTIA
-) -> Palm:
+def elastic() -> Palm:
     """Return the optimiser: PALM with an elastic penalty whose second rate grows."""
 
     def rate(time):
-        return jnp.minimum(l2 * growth ** time.astype(jnp.float32), MOST_L2)
+        return jnp.minimum(L2 * GROWTH ** time.astype(jnp.float32), MOST_L2)
 
     penalty = Penalty(
-        lambda x, time: elastic_penalty(x, l1, rate(time)),
-        lambda x, step, time: prox_elastic(x, l1 * step, rate(time) * step),
+        lambda x, time: elastic_penalty(x, L1, rate(time)),
+        lambda x, step, time: prox_elastic(x, L1 * step, rate(time) * step),
     )
-    return palm(
-        Smooth(squared_error, _frobenius, _frobenius), penalty, gamma=GAMMA, inertia=inertia
-    )
+    smooth = Smooth(squared_error, _frobenius, _frobenius)
+    return palm(smooth, penalty, gamma=GAMMA, inertia=INERTIA)
 
 
 def _frobenius(other, matrix):

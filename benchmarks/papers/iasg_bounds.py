@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import optax
 
 import bmfjax
-from benchmarks.calibration.bias_table import Posterior, compare, moments
+from benchmarks.calibration.bias_table import Posterior, compare, moments, of_plates
 from benchmarks.device import script
 from benchmarks.form import named, page_of_one, shown
 from benchmarks.papers import thesis_samplers as thesis
@@ -86,22 +86,13 @@ def ways(posterior: Posterior):
 def preconditioners(seconds: float):
     """Yield the name of every way, and its errors."""
     posterior = Posterior(SHAPE, RANK)
-    exact, _ = posterior.run(*_parts(posterior.exact), 4 * seconds, seed=1)
+    exact, _ = posterior.run(*of_plates(posterior.exact), 4 * seconds, seed=1)
     of_exact = moments(exact)
     for name, step, kernel in ways(posterior):
-        draws, spent = posterior.run(*_parts(kernel.bind(posterior.values)), seconds)
+        draws, spent = posterior.run(*of_plates(kernel.bind(posterior.values)), seconds)
         yield name, {"step": step} | compare(draws, spent, exact, of_exact)
-    draws, spent = posterior.run(*_parts(posterior.exact), seconds)
+    draws, spent = posterior.run(*of_plates(posterior.exact), seconds)
     yield "exact, again", {"step": ""} | compare(draws, spent, exact, of_exact)
-
-
-def _parts(bound):
-    """Return algorithm and data, started in the model's own space."""
-
-    def init(key, position, data):
-        return bound.algorithm.init(key, bound.unconstrain(position), data)
-
-    return bound.algorithm._replace(init=init), bound.data
 
 
 ANSWER = """

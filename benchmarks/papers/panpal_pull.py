@@ -12,6 +12,7 @@ from jax import random
 import bmfjax
 from benchmarks.device import script
 from benchmarks.form import number, page_of_one, table
+from bmfjax.diagnostics import boolean_errors
 from bmfjax.optimize import tiling
 from bmfjax.optimize.palm import (
     Factors,
@@ -72,12 +73,8 @@ def found_by(way, start, made) -> dict:
         tolerance=TOLERANCE, window=500,
     )  # fmt: skip
     cut = tiling._cut(found.factors, tiling._errors_and_ones, ones, counted)
-    product = cut.usage.astype(int) @ cut.basis.astype(int).T > 0
-    return {
-        "steps": int(found.steps),
-        "tiles": cut.usage.shape[1],
-        "wrong": int((product != made.clean).sum()),
-    }
+    wrong = boolean_errors(cut.usage, cut.basis, made.clean)
+    return {"steps": int(found.steps), "tiles": cut.usage.shape[1], "wrong": wrong}
 
 
 ANSWER = """

@@ -21,6 +21,7 @@ from benchmarks.agreement.relaxed_starts import KINDS
 from benchmarks.device import script, some
 from benchmarks.form import page_of_one, table
 from benchmarks.papers.panpal_pull import MAX_STEPS, TOLERANCE, WAYS, pulled
+from bmfjax.diagnostics import boolean_errors
 from bmfjax.optimize import tiling, trusted
 from bmfjax.optimize.palm import Factors, arrays_of, matrix_of, minimise, palm
 
@@ -60,12 +61,10 @@ def searched(way: str, data, test, seed: int):
 
 
 def row_of(tiles, made, rank: int, began: float) -> dict:
-    usage, basis = tiles
-    product = usage.astype(int) @ basis.astype(int).T > 0
     return {
         "rank_reached": rank,
-        "tiles": usage.shape[1],
-        "wrong": int((product != made.clean).sum()),
+        "tiles": tiles[0].shape[1],
+        "wrong": boolean_errors(*tiles, made.clean),
         "processor_seconds": round(time.process_time() - began, 1),
     }
 

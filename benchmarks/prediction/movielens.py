@@ -15,14 +15,13 @@ import time
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax, random
+from jax import random
 
+from benchmarks.chains import mean_after
 from benchmarks.device import script
 from benchmarks.form import Records, mean_and_error, page, table, with_error
 from bmfjax.data import InputError
-from bmfjax.infer.reducers import moments
 from bmfjax.kernels.variants.effects import entry_logits, ormachine_effects
 from bmfjax.kernels.variants.observed_entries import num_chunks, observed_entries
 
@@ -87,30 +86,13 @@ def prepared(user, item, x, splits):
 
 @functools.partial(jax.jit, static_argnames=("rank", "effects", "warmup", "samples", "thin"))
 def predict(key, data, rows, columns, *, rank, effects, warmup, samples, thin):
-    """Moments of the probabilities of held-out ones over a chain; its trace of the log joint."""
+    """Mean probability of held-out ones over a chain."""
+
+    def chance(position, rows, columns):
+        return jax.nn.sigmoid(entry_logits(position, rows, columns))
+
     algorithm = ormachine_effects(rank, effects=effects)
-    reducer = moments("probability")
-
-    def sweep(state, key):
-        return algorithm.step(key, state, data)
-
-    # One loop for warm-up and samples: the sweep is then compiled once.
-    def body(carry, at):
-        state, mean = carry
-        number, key = at
-        state, info = lax.scan(sweep, state, random.split(key, thin))
-        logits = entry_logits(state.position, rows, columns)
-        new = reducer.update(mean, {"probability": jax.nn.sigmoid(logits)})
-        mean = jax.tree.map(functools.partial(jnp.where, number * thin >= warmup), new, mean)
-        return (state, mean), info.log_joint[-1]
-
-    key_init, key_run = random.split(key)
-    state = algorithm.init(key_init, None, data)
-    start = reducer.init({"probability": jnp.zeros(rows.shape)})
-    length = (warmup + samples) // thin
-    steps = (jnp.arange(length), random.split(key_run, length))
-    (_, mean), log_joint = lax.scan(body, (state, start), steps)
-    return mean, log_joint
+    return mean_after(algorithm, chance, warmup, samples, thin)(key, data, rows, columns)
 
 
 def scores(p, y) -> dict:
@@ -153,11 +135,8 @@ def one_share(user, item, x, percent, options) -> tuple[dict, dict]:
         found[name], times = [], []
         for seed, (data, (_, rest)) in enumerate(zip(datasets, splits, strict=True)):
             began = time.perf_counter()
-            p = np.mean([
-                moments("probability").value(run(key, data, user[rest], item[rest])[0])[
-                    "probability"]["mean"]
-                for key in random.split(random.key(seed), options.chains)
-            ], 0)  # fmt: skip
+            keys = random.split(random.key(seed), options.chains)
+            p = np.mean([run(key, data, user[rest], item[rest]) for key in keys], 0)
             times.append((time.perf_counter() - began) / sweeps)
             found[name].append(scores(p, x[rest]))
         seconds[name] = round(1000 * min(times), 2)  # the first includes compilation

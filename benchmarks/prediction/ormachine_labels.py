@@ -23,6 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bmfjax
+from benchmarks.agreement.ormachine_convergence import stored
 from benchmarks.device import script
 from benchmarks.form import (
     named,
@@ -47,15 +48,9 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 def from_file(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Of an npz file: ones as `bits` or as compressed rows, and the labels."""
+    ones = stored(path).dense(bool)
     with np.load(path, allow_pickle=False) as file:
-        rows, columns = (int(n) for n in file["shape"])
         label = file["y"]
-        if "bits" in file:
-            packed = file["bits"]
-            ones = np.unpackbits(packed, axis=1, bitorder="little", count=columns).astype(bool)
-        else:
-            ones = np.zeros((rows, columns), bool)
-            ones[np.repeat(np.arange(rows), np.diff(file["indptr"])), file["indices"]] = True
     known = label >= 0
     classes, counts = np.unique(label[known], return_counts=True)
     known &= np.isin(label, classes[counts >= FOLDS])

@@ -1,9 +1,9 @@
 """How far off are predicted stars?
 
 The publisher's five folds, u1 to u5 (https://grouplens.org/datasets/movielens/), each a fifth of
-the ratings held out. Give the folder that the archive unpacks to; where it has no folds, `u.data`
-is cut into five at random. Published beside: mean squared errors of the same five-fold protocol
-from Brouwer's comparison of priors (github.com/ThomasBrouwer/BMF_Priors).
+the ratings held out. Give the folder that the archive unpacks to. Published beside: mean squared
+errors of the same five-fold protocol from Brouwer's comparison of priors
+(github.com/ThomasBrouwer/BMF_Priors).
 
     python -m benchmarks.prediction.pmf_movielens --folder ml-100k
 
@@ -52,22 +52,15 @@ LEVEL = (3.5, 10.0)
 STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
 
 
-def read_folds(folder: Path):
-    """Whether the folds are the publisher's, and their (train, test) tables.
-
-    A table has user and item from 0, and stars.
-    """
+def read_folds(folder: Path) -> list[tuple]:
+    """Return the publisher's folds (train, test): tables of user and item from 0, and stars."""
     archive = next(folder.glob("*splits.tar.xz"), None)
-    if (folder / "u1.base").is_file() or archive:
-        return True, [
-            tuple(_table(folder, archive, f"u{k}.{part}") for part in ("base", "test"))
-            for k in range(1, 6)
-        ]
-    if not (folder / "u.data").is_file():
-        raise InputError(f"{folder} has neither u1.base nor u.data; give the publisher's folder")
-    table = _parsed((folder / "u.data").read_text())
-    part = np.random.default_rng(0).permutation(len(table)) % 5
-    return False, [(table[part != k], table[part == k]) for k in range(5)]
+    if not ((folder / "u1.base").is_file() or archive):
+        raise InputError(f"{folder} has no u1.base; give the publisher's folder")
+    return [
+        tuple(_table(folder, archive, f"u{k}.{part}") for part in ("base", "test"))
+        for k in range(1, 6)
+    ]
 
 
 def shape_of(folds) -> tuple[int, int]:
@@ -253,7 +246,7 @@ def _models(records: Records, **more: str):
     samples=240, attributes=(False, "with attributes in the prior means, first rank"),
 )  # fmt: skip
 def main(options):
-    published, folds = read_folds(options.folder)
+    folds = read_folds(options.folder)
     shape = shape_of(folds)
     layout = common_layout([train.T[:2] for train, _ in folds], shape)
     rows = {}
@@ -277,7 +270,7 @@ def main(options):
             rows[name]["inside_of_90_percent"] = mean_and_error(inside, 4)
         print(name, rows[name], flush=True)
         figures = {
-            "data": "MovieLens 100K", "publishers_folds": published,
+            "data": "MovieLens 100K", "publishers_folds": True,
             **{n: getattr(options, n) for n in ("chains", "warmup", "samples")},
             "models": rows,
             "published_rmse": PUBLISHED,

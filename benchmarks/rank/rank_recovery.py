@@ -60,15 +60,6 @@ PRIOR_SHAPE, PRIOR_RANK, BINS = (20, 16), 4, 5
 EVIDENCE_SHAPE, EVIDENCE_FLIPS, EVIDENCE_RANKS = (24, 14), 0.18, {"product": 5, "davis": 8}
 
 
-def product(rank: int, flips: float, seed: int) -> np.ndarray:
-    """Draw a noisy Boolean product of which half of the entries are ones."""
-    rng = np.random.default_rng(seed)
-    share = np.sqrt(1.0 - 0.5 ** (1.0 / rank))
-    usage, basis = (rng.random((size, rank)) < share for size in SHAPE)
-    covered = usage.astype(int) @ basis.T.astype(int) > 0
-    return (covered ^ (rng.random(SHAPE) < flips)).astype(float)
-
-
 def one_fit(data, options, **more) -> dict:
     """Fit; the probabilities of the numbers of factors, and what it cost."""
     return _fitted(data, options, **more)[1]
@@ -130,7 +121,9 @@ def grid(options) -> dict:
     for rank in options.ranks:
         for flips in FLIPS:
             for repeat in range(options.repeats):
-                data = product(rank, flips, 1000 * rank + repeat)
+                data = bmfjax.generate_product(
+                    *SHAPE, rank, flip=flips, seed=1000 * rank + repeat
+                ).data
                 name = f"rank {rank}, flips {flips:.0%}, {repeat}"
                 found[name] = {"truth": rank} | one_fit(data, options)
                 print(name, found[name]["rank"], found[name]["seconds"], flush=True)
@@ -253,10 +246,8 @@ def prior(options) -> dict:
 
 def evidence(options) -> dict:
     """Compare the probabilities with those from the evidence of every rank, on two matrices."""
-    rng = np.random.default_rng(options.seed)
-    usage, basis = (rng.random((size, 3)) < 0.35 for size in EVIDENCE_SHAPE)
-    covered = usage.astype(int) @ basis.T.astype(int) > 0
-    product = (covered ^ (rng.random(EVIDENCE_SHAPE) < EVIDENCE_FLIPS)).astype(float)
+    size = {"density": 1 - (1 - 0.35**2) ** 3, "flip": EVIDENCE_FLIPS, "seed": options.seed}
+    product = bmfjax.generate_product(*EVIDENCE_SHAPE, 3, **size).data
     found = {}
     for name, data in (("product", product), ("davis", "davis")):
         found[name] = _by_evidence(data, EVIDENCE_RANKS[name], options)

@@ -27,12 +27,12 @@ DENSITY, NOISE, OBSERVED = 0.2, 0.05, 0.01
 WAYS = ("no mesh", "no mesh, pinned to one core", "mesh")
 
 
-def matrix(rows: int, columns: int, rank: int) -> np.ndarray:
+def matrix(options) -> np.ndarray:
     """Return a Boolean product with flipped entries."""
-    rng = np.random.default_rng(0)
-    usage, basis = (rng.random((n, rank), np.float32) < DENSITY for n in (rows, columns))
-    product = usage.astype(np.float32) @ basis.T.astype(np.float32) > 0
-    return product ^ (rng.random(product.shape, np.float32) < NOISE)
+    from bmfjax.data import generate_product
+
+    density, size = 1 - (1 - DENSITY**2) ** options.rank, (options.rows, options.columns)
+    return generate_product(*size, options.rank, density=density, flip=NOISE).data.dense(np.float32)
 
 
 def serve(options) -> dict:
@@ -78,7 +78,7 @@ def boolean(options, mesh):
     from bmfjax.kernels.boolean.words import packed_data
 
     size = options.rows, options.columns
-    data = packed_data(BinaryMatrix(matrix(*size, options.rank)), mesh=mesh)
+    data = packed_data(BinaryMatrix(matrix(options)), mesh=mesh)
     return ormachine(BooleanDensity(size, options.rank)), data
 
 
@@ -104,7 +104,7 @@ def relaxed(options, mesh):
     from bmfjax.infer import IASG, TruncatedGibbs
     from bmfjax.models import relaxed_bmf
 
-    values = matrix(options.rows, options.columns, options.rank).astype(np.float32)
+    values = matrix(options)
     kernel = {"relaxed": TruncatedGibbs, "iasg": IASG}[options.model]
     bound = kernel(functools.partial(relaxed_bmf, rank=options.rank)).bind(values, mesh=mesh)
     return bound.algorithm, bound.data
@@ -114,10 +114,8 @@ def logistic(options, mesh):
     """Return minibatches of the logistic model, of the same matrix."""
     from bmfjax.families import ask
 
-    values = matrix(options.rows, options.columns, options.rank).astype(np.float32)
-    chains = ask(
-        values, options.rank, model="logistic", sampler="svi", num_chains=1, mesh=mesh
-    ).chains()
+    how = {"model": "logistic", "sampler": "svi", "num_chains": 1, "mesh": mesh}
+    chains = ask(matrix(options), options.rank, **how).chains()
     return chains.algorithm, chains.data
 
 

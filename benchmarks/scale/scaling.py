@@ -11,7 +11,6 @@ import ctypes
 import math
 import os
 import resource
-import shutil
 import subprocess
 import tempfile
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.device import HIDDEN, apart, keep_to, script, some
-from benchmarks.form import number, page_of_one, percent, table
+from benchmarks.form import named, number, page_of_one, percent, shown, table
 
 #: Rows, columns, rank.
 SIZES = [
@@ -41,15 +40,12 @@ def name_of(size) -> str:
     return "x".join(map(str, size))
 
 
-def compiled(folder: Path) -> Path | None:
-    """Compile the C file, or return None where there is no compiler."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        return None
+def compiled(folder: Path) -> Path:
+    """Compile the C file."""
     library = folder / "bit_sweep.so"
     options = ["-O3", "-march=native", "-ffast-math", "-shared", "-fPIC", "-o", str(library)]
     source = str(Path(__file__).with_name("bit_sweep.c"))
-    subprocess.run([compiler, *options, source, "-lm"], check=True)
+    subprocess.run([os.environ.get("CC", "cc"), *options, source, "-lm"], check=True)
     return library
 
 
@@ -116,10 +112,8 @@ def one_size(options) -> dict:
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "packed_bytes": 4 * (rows * -(-columns // 32) + columns * -(-rows // 32)),
     }
-    if library is not None:
-        c = timed(c_sweep(ctypes.CDLL(str(library)), data, rank))
-        found |= {"c_ms_a_sweep": float(np.median(c)), "fastest_c_ms_a_sweep": min(c)}
-    return found
+    c = timed(c_sweep(ctypes.CDLL(str(library)), data, rank))
+    return found | {"c_ms_a_sweep": float(np.median(c)), "fastest_c_ms_a_sweep": min(c)}
 
 
 def c_sweep(library, data, rank):
@@ -203,7 +197,7 @@ from memory, and make 34.4 billion operations on 64-bit words a second in the fi
 
 @page_of_one(__doc__)
 def tables(found: dict):
-    limits = found.get("limits")
+    limits = found["limits"]
     yield (
         f"One chain on one core, Boolean products with {percent(found['flip'], 0)} % of the "
         f"entries flipped. Processor milliseconds, the least of {found['rounds']} rounds; in "
@@ -212,35 +206,26 @@ def tables(found: dict):
         "the bytes of both orientations of the matrix, and twelve operations on a 64-bit word for "
         "each factor."
     )
-    if limits:
-        rate = number(limits["word_operations_a_second"] / 1e9, 1)
-        yield (
-            f"The limits: {number(limits['read_gb_a_second'], 1)} GB a second read from memory, "
-            f"and {rate} billion operations on 64-bit words a second, of which every sixth is a "
-            "population count."
-        )
-    sizes = found.get("sizes", {})
-    both = lambda one, name: f"{number(one['fastest_' + name], 2)} ({number(one[name], 2)})"  # noqa: E731
-    has_c = bool(limits)
-    yield table(
-        ["rows x columns x rank", "ms a sweep", "in C", "times C", "of bandwidth, %",
-         "of integer rate, %", "peak, GB", "packed, both ways, GB"],
-        [
-            [
-                " x ".join(number(int(n)) for n in name.split("x")), both(one, "ms_a_sweep"),
-                both(one, "c_ms_a_sweep") if has_c else "",
-                number(one.get("times_as_slow_as_c"), 2),
-                percent(one["of_bandwidth"], 1) if has_c else "",
-                percent(one["of_integer_rate"], 1) if has_c else "",
-                number(one["peak_bytes"] / 1e9, 2), number(one["packed_bytes"] / 1e9, 4),
-            ]
-            for name, one in sizes.items()
-        ],
+    rate = number(limits["word_operations_a_second"] / 1e9, 1)
+    yield (
+        f"The limits: {number(limits['read_gb_a_second'], 1)} GB a second read from memory, "
+        f"and {rate} billion operations on 64-bit words a second, of which every sixth is a "
+        "population count."
+    )
+    both = lambda name: lambda one: f"{number(one['fastest_' + name], 2)} ({number(one[name], 2)})"  # noqa: E731
+    yield shown(
+        named(found["sizes"], "size"),
+        {"rows x columns x rank": lambda one: " x ".join(
+            number(int(n)) for n in one["size"].split("x")),
+         "ms a sweep": both("ms_a_sweep"), "in C": both("c_ms_a_sweep"),
+         "times C": "times_as_slow_as_c 2", "of bandwidth, %": "of_bandwidth %1",
+         "of integer rate, %": "of_integer_rate %1", "peak, GB": "peak_bytes * 1e-9 2",
+         "packed, both ways, GB": "packed_bytes * 1e-9 4"},
     )  # fmt: skip
     yield "Time grows with this power of the rows, from 10,000 on:"
     yield table(
         ["matrices", "exponent"],
-        [[name, number(power, 3)] for name, power in found.get("exponents", {}).items()],
+        [[name, number(power, 3)] for name, power in found["exponents"].items()],
     )
 
 
@@ -252,18 +237,14 @@ def main(options):
     figures = {"flip": FLIP, "rounds": ROUNDS, "sizes": {}}
     with tempfile.TemporaryDirectory() as folder:
         library = compiled(Path(folder))
-        if library is None:
-            print("no C compiler was found: the sampler runs alone, without limits and shares")
-        else:
-            figures["limits"] = limits(ctypes.CDLL(str(library)))
-            print(figures["limits"], flush=True)
+        figures["limits"] = limits(ctypes.CDLL(str(library)))
+        print(figures["limits"], flush=True)
         for name in options.only:
-            found = apart("--one", name, *(["--library", library] if library else []))
-            if library is not None:
-                found["times_as_slow_as_c"] = (
-                    found["fastest_ms_a_sweep"] / found["fastest_c_ms_a_sweep"]
-                )
-                found |= shares(SIZES[NAMES.index(name)], found, figures["limits"])
+            found = apart("--one", name, "--library", library)
+            found["times_as_slow_as_c"] = (
+                found["fastest_ms_a_sweep"] / found["fastest_c_ms_a_sweep"]
+            )
+            found |= shares(SIZES[NAMES.index(name)], found, figures["limits"])
             figures["sizes"][name] = found
             figures["exponents"] = exponents(figures["sizes"])
             figures["load"] = [round(n, 2) for n in os.getloadavg()]

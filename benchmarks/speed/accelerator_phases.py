@@ -245,8 +245,7 @@ def votes_case() -> dict:
 
     from benchmarks.speed import ormachine_speed
 
-    data, algorithms, *_ = ormachine_speed.problem(ormachine_speed.VOTES, ())
-    (algorithm,) = algorithms.values()
+    data, algorithm, *_ = ormachine_speed.problem(ormachine_speed.VOTES)
     state = jax.block_until_ready(jax.jit(algorithm.init)(random.key(0), None, data))
     return sweep_times(algorithm, state, data)
 

@@ -31,8 +31,9 @@ def make_case(shape: str):
 
     rows, columns, rank, kept, _ = SHAPES[shape]
     rng = np.random.default_rng(0)
-    truth = [rng.random((size, rank), dtype=np.float32) < DENSITY for size in (rows, columns)]
-    data = bmfjax.BinaryMatrix(_noisy(rng, *truth))
+    density = 1 - (1 - DENSITY**2) ** rank
+    made = bmfjax.generate_product(rows, columns, rank, density=density, flip=NOISE)
+    truth = [made.usage, made.basis]
     draws = []
     for bits in truth:
         whole = PackedDraws.pack(bits[None, None])
@@ -43,16 +44,7 @@ def make_case(shape: str):
         # No bits beyond the last line.
         words &= PackedDraws.pack(np.ones((1, 1, *bits.shape), bool)).words
         draws.append(PackedDraws(words, len(bits)))
-    return data, truth, draws
-
-
-def _noisy(rng, usage, basis):
-    values = np.zeros((len(usage), len(basis)), bool)
-    for start in range(0, len(usage), 10_000):
-        rows = slice(start, start + 10_000)
-        values[rows] = usage[rows].astype(np.float32) @ basis.T.astype(np.float32) > 0
-        values[rows] ^= rng.random(values[rows].shape, dtype=np.float32) < NOISE
-    return values
+    return made.data, truth, draws
 
 
 def make_fit(data, truth, usage, basis):

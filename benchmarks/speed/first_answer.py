@@ -201,7 +201,7 @@ def make_case(options):
         return bmfjax.load(options.one), 4, {}, None
     from benchmarks.prediction.pmf_movielens import read_folds, shape_of
 
-    folds = read_folds(options.movielens)[1]
+    folds = read_folds(options.movielens)
     train, test = folds[0]
     ratings = bmfjax.Ratings(*train.T, shape=shape_of(folds), scale=(1, 5))
     given = {"model": "pmf", "num_chains": 1}

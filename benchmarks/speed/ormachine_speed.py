@@ -4,7 +4,7 @@ Products of density 0.1, in three sizes, every sweep of the OrMachine drawing th
 the densities and the flip rate. Medians of interleaved rounds; the pass counts the ones of both
 orientations of the matrix, which is the least that any sweep must read. Then the house votes at
 rank 8 as small matrices are sampled: one factor matrix is summed out, and a sweep is one of four
-replicas at temperatures of their own. `--updates` does not concern it.
+replicas at temperatures of their own.
 """
 
 import time
@@ -18,7 +18,6 @@ import bmfjax
 from benchmarks.device import script, some
 from benchmarks.form import notes, page_of_each, shown
 from bmfjax.infer import geometric_ladder, parallel_tempering
-from bmfjax.kernels.boolean.bits import gibbs, joint, metropolis
 from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
 from bmfjax.kernels.boolean.density import BooleanDensity
 from bmfjax.kernels.boolean.gibbs import ormachine, state_info
@@ -26,7 +25,6 @@ from bmfjax.kernels.boolean.line_states import merge_lines, sides_of
 from bmfjax.kernels.boolean.words import count_bits, packed_data
 from bmfjax.kernels.numerics.compiling import chain_options
 
-UPDATES = {"metropolis": metropolis, "gibbs": gibbs, "joint 4": joint(4), "joint 8": joint(8)}
 #: Rows, columns, rank; sweeps of a round; target in ms.
 SIZES = {
     "1000x1000, rank 10": ((1000, 1000, 10), 100, 2),
@@ -77,15 +75,14 @@ def held(program) -> int:
     return m.argument_size_in_bytes + m.output_size_in_bytes + m.temp_size_in_bytes
 
 
-def problem(name: str, updates):
-    """Data and samplers of a row, sweeps of a round, and their target."""
+def problem(name: str):
+    """Data and sampler of a row, the name of its update, sweeps of a round, and their target."""
     if name != VOTES:
         size, sweeps, target = SIZES[name]
         made = bmfjax.generate_product(*size, density=DENSITY, flip=0.01, seed=0)
         rows, columns, rank = size
-        density = BooleanDensity((rows, columns), rank)
-        algorithms = {u: ormachine(density, update=UPDATES[u]) for u in updates}
-        return packed_data(made.data), algorithms, sweeps, target
+        algorithm = ormachine(BooleanDensity((rows, columns), rank))
+        return packed_data(made.data), algorithm, "metropolis", sweeps, target
     votes = bmfjax.load("house-votes")
     density = BooleanDensity(votes.shape, VOTES_RANK)
     algorithm = parallel_tempering(
@@ -93,37 +90,30 @@ def problem(name: str, updates):
         describe=state_info(density),
     )  # fmt: skip
     data = merge_lines(packed_data(votes), sides_of(density.shape, "longer"))
-    return data, {VOTES_UPDATE: algorithm}, VOTES_SWEEPS, VOTES_TARGET
+    return data, algorithm, VOTES_UPDATE, VOTES_SWEEPS, VOTES_TARGET
 
 
-def measure(name: str, rounds: int, updates) -> dict:
-    """Everything of one row, its updates in turn within a round."""
-    data, algorithms, sweeps, target = problem(name, updates)
-    updates = list(algorithms)
+def measure(name: str, rounds: int) -> dict:
+    """Everything of one row, the sweep and the pass in turn within a round."""
+    data, algorithm, update, sweeps, target = problem(name)
     packed = data.by_row.ones.nbytes + data.by_column.ones.nbytes
-    built = {u: programs(algorithms[u], data, sweeps) for u in updates}
-    runs = {("pass", updates[0]): built[updates[0]]["pass"]}
-    runs |= {("sweep", u): built[u]["sweep"] for u in updates}
-    times = {run: [] for run in runs}
+    built = programs(algorithm, data, sweeps)
+    times = {run: [] for run in built}
     for r in range(rounds + 1):
-        for run, (program, first) in runs.items():
+        for run, (program, first) in built.items():
             began = time.perf_counter()
             jax.block_until_ready(program(random.key(r), first, data))
             if r:  # the first round warms up
                 times[run].append(1e3 * (time.perf_counter() - began) / sweeps)
-    one_pass = float(np.median(times["pass", updates[0]]))
-    rows = {}
-    for u in updates:
-        median, memory = float(np.median(times["sweep", u])), held(built[u]["sweep"][0])
-        rows[u] = {
-            "sweep_ms": round(median, 3),
-            "sweep_ms_quickest": round(min(times["sweep", u]), 3),
-            "ratio_to_pass": round(median / one_pass, 1),
-            "memory_bytes": memory,
-            "memory_ratio": round(memory / packed, 2),
-        }
+    sweep, one_pass = (float(np.median(times[run])) for run in ("sweep", "pass"))
+    memory = held(built["sweep"][0])
+    row = {
+        "sweep_ms": round(sweep, 3), "sweep_ms_quickest": round(min(times["sweep"]), 3),
+        "ratio_to_pass": round(sweep / one_pass, 1),
+        "memory_bytes": memory, "memory_ratio": round(memory / packed, 2),
+    }  # fmt: skip
     return {
-        "updates": rows,
+        "updates": {update: row},
         "pass_ms": round(one_pass, 4),
         "target_ms": target,
         "packed_bytes": packed,
@@ -171,13 +161,10 @@ def tables(found: dict):
     )  # fmt: skip
 
 
-@script(
-    __doc__, sizes=some(NAMES),
-    updates=dict(nargs="+", default=["metropolis"], choices=list(UPDATES)), rounds=15,
-)  # fmt: skip
+@script(__doc__, sizes=some(NAMES), rounds=15)
 def main(options):
     figures = {}
     for name in options.sizes:
-        figures[name] = measure(name, options.rounds, options.updates)
+        figures[name] = measure(name, options.rounds)
         print(name, figures[name], flush=True)
     return {"density": DENSITY, "sizes": figures}

@@ -4,11 +4,10 @@ Both sample Bayesian matrix factorisation with Normal-Wishart priors and a fixed
 without effects, on the same entries, each in a process of its own on as many cores. SMURFF (a C++
 program, https://github.com/ExaScience/smurff) is not needed by the library: pip install smurff.
 
-    python -m benchmarks.speed.pmf_speed --threads 2            # both; a record of its own
-    python -m benchmarks.speed.pmf_speed --threads 2 --divided  # as XLA compiles by default
+    python -m benchmarks.speed.pmf_speed --threads 2  # a record of its own
 
 Our sweep is compiled as `bmfjax.fit` compiles chains (`bmfjax.kernels.numerics.compiling`): XLA
-does not divide loops among threads, which costs more where blocks are small. `--divided` lets it.
+does not divide loops among threads, which costs more where blocks are small.
 """
 
 import os
@@ -41,8 +40,7 @@ def ours(options):
     data = entry_blocks(*problem(options), (options.rows, options.columns))
     algorithm = pmf_gibbs(PMFDensity(options.rank, precision=2.0, effects=False))
     state = jax.jit(algorithm.init)(jax.random.key(0), None, data)
-    how = None if options.divided else chain_options()
-    step = jax.jit(algorithm.step, compiler_options=how)
+    step = jax.jit(algorithm.step, compiler_options=chain_options())
 
     def sweep(k):
         nonlocal state
@@ -88,7 +86,6 @@ def measure(options) -> dict:
 def in_a_process(options, program, rank) -> dict:
     """The same in a process of its own: what was loaded before has no say."""
     words = [f"--{n}={getattr(options, n)}" for n in ("rows", "columns", "sweeps", "threads")]
-    words += ["--divided"] if options.divided else []
     return apart("--one", program, "--rank", rank, *words, failed="failed")
 
 
@@ -148,16 +145,15 @@ def _sweep(run: dict | None, of: str) -> str:
 @script(
     __doc__, child=measure, rows=10_000, columns=5_000, ranks=[10, 32],
     threads=(1, "of either program, and cores"),
-    divided=(False, "compile ours as XLA does by default"), sweeps=20,
+    sweeps=20,
     one=dict(choices=["bmfjax", "smurff"], help=HIDDEN), rank=(int, HIDDEN),
 )  # fmt: skip
 def main(options):
     if not 1 <= options.threads <= (os.cpu_count() or 1):
         options.error(f"--threads is {options.threads}; give 1 to {os.cpu_count()}, the cores here")
-    compiled = "by XLA's defaults" if options.divided else "as by fit"
     figures = {
         "rows": options.rows, "columns": options.columns, "observed_percent": 1,
-        "sweeps": options.sweeps, "threads": options.threads, "compiled": compiled,
+        "sweeps": options.sweeps, "threads": options.threads, "compiled": "as by fit",
         "milliseconds_a_sweep": {},
     }  # fmt: skip
     for rank in options.ranks:
@@ -168,5 +164,4 @@ def main(options):
 
     figures["smurff_version"] = versions_of(["smurff"])["smurff"]
     options.record += "" if options.threads == 1 else f"_{options.threads}_threads"
-    options.record += "_divided" if options.divided else ""
     return figures
