@@ -4,8 +4,6 @@ The study of Masood, Pan, Doshi-Velez 2016 (tables 1 to 8, figures 5 to 10) on t
 with two rows more: Gibbs with changes of basis, and with soft walls besides (`bmfjax.NMFGibbs`).
 Figures of each row are means over the repetitions and their quartiles. The paper does not state
 its noise: 0.001 gives the angles of its tables 3 and 7.
-
-    python -m benchmarks.agreement.nmf_coverage [--only SET ...] [--rows ROW ...]
 """
 
 import os
@@ -223,7 +221,6 @@ are apart are reached behind soft walls only. This repeats the study of Masood, 
 | --- | --- | --- | --- | --- |
 | All Modes, the aim | 0.99 (1.00) | 18.45 (18.47) | 0.99 (1.01) | 44.93 (44.97) |
 | Gibbs | 698 (678) | 0.101 (0.102) | 275 (313) | 4.31 (1.19) |
-| HMC | 897 (814) | 0.091 (0.089) | 966 (711) | 24.05 (16.23) |
 | Gibbs with moves | 9.84 | 0.101 | 9.98 | 44.91 |
 | Gibbs behind walls | 105 | 0.856 | | |
 

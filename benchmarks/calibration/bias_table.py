@@ -243,7 +243,7 @@ up to 300 entries, against a long run of the exact sampler.
 No smaller step, top-up or control variate makes clamping right. Reflection gets better as the step
 shrinks, 0.80 at h = 0.4 and 0.20 at 0.1. The logit mixes slowly.
 
-This answers the first question of Gonsior (2019), whether IASG has an optimal preconditioner for
+It answers the first question of Gonsior (2019), whether IASG has an optimal preconditioner for
 functions that are locally Lipschitz: not one that bounds leave right. At a bound averages of
 iterates are wrong whatever they are multiplied by.
 """

@@ -18,6 +18,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro.infer import MCMC, NUTS
+from scipy.special import expit
 
 import bmfjax
 from benchmarks.device import held, script
@@ -136,77 +137,56 @@ def matrix(y):
         numpyro.sample("y", dist.Normal(u[i] @ v[j].T, s), obs=y[i[:, None], j])
 
 
-def problems():
-    """Yield (name, Problem)."""
+def problems() -> dict[str, Problem]:
+    """Return problems by name."""
     r = np.random.default_rng(0)
     x = np.column_stack([np.ones(1000), r.normal(size=(1000, 3))])
     x[:, 2] = 0.6 * x[:, 1] + 0.8 * x[:, 2]
-    mean = x @ [0.5, 1.0, -0.7, 0.3]
-    yield (
-        "linear regression",
-        Problem(linear, (x, mean + 0.5 * r.normal(size=1000)), flat("beta", "sigma")),
-    )
-    same = np.column_stack([x[:, 1], x[:, 1]])
-    yield (
-        "collinear regression",
-        Problem(linear, (same, x[:, 1] + 0.5 * r.normal(size=1000)), flat("beta", "sigma")),
-    )
-    yield (
-        "robust regression",
-        Problem(robust, (x, mean + 0.5 * r.standard_t(3, size=1000)), flat("beta", "sigma")),
-    )
-    yield (
-        "logistic regression",
-        Problem(logistic, (x, (r.random(1000) < 1 / (1 + np.exp(-mean))) * 1.0), flat("beta")),
-    )
-    yield "Poisson regression", Problem(poisson, (x, r.poisson(np.exp(mean)) * 1.0), flat("beta"))
-    noisy = mean - 0.5 + r.logistic(size=1000)
-    yield (
-        "ordered regression",
-        Problem(ordered, (x[:, 1:], np.digitize(noisy, [-1.0, 0.0, 1.5])), flat("beta", "cuts")),
-    )
-    group = np.arange(3000) % 30
-    level = 1.0 + 0.5 * r.normal(size=30)
-    yield (
-        "hierarchy",
-        Problem(hierarchy, (group, level[group] + r.normal(size=3000)), flat("mu", "tau", "level")),
-    )
-    yield "eight schools", Problem(schools, SCHOOLS, flat("mu", "tau"))
+    mean, of_line, beta = x @ [0.5, 1.0, -0.7, 0.3], flat("beta", "sigma"), flat("beta")
+
+    def noise(*size):
+        return 0.5 * r.normal(size=size or 1000)
+
+    found = {
+        "linear regression": Problem(linear, (x, mean + noise()), of_line),
+        "collinear regression": Problem(linear, (x[:, [1, 1]], x[:, 1] + noise()), of_line),
+        "robust regression": Problem(robust, (x, mean + 0.5 * r.standard_t(3, 1000)), of_line),
+        "logistic regression": Problem(logistic, (x, (r.random(1000) < expit(mean)) * 1.0), beta),
+        "Poisson regression": Problem(poisson, (x, r.poisson(np.exp(mean)) * 1.0), beta),
+    }
+    stars = np.digitize(mean - 0.5 + r.logistic(size=1000), [-1.0, 0.0, 1.5])
+    found["ordered regression"] = Problem(ordered, (x[:, 1:], stars), flat("beta", "cuts"))
+    group, level = np.arange(3000) % 30, 1.0 + noise(30)
+    seen = group, level[group] + r.normal(size=3000)
+    found["hierarchy"] = Problem(hierarchy, seen, flat("mu", "tau", "level"))
+    found["eight schools"] = Problem(schools, SCHOOLS, flat("mu", "tau"))
     truth = r.normal(size=(40, 2)) @ r.normal(size=(25, 2)).T
-    seen = np.nonzero(r.random(truth.shape) < 0.6)
-    entries = seen[0][:20], seen[1][:20]
+    i, j = np.nonzero(r.random(truth.shape) < 0.6)
 
     def predictions(draws):
-        found = (draws["u"][:, entries[0]] * draws["v"][:, entries[1]]).sum(-1)
-        return np.column_stack([found, draws["s"]])
+        entries = (draws["u"][:, i[:20]] * draws["v"][:, j[:20]]).sum(-1)
+        return np.column_stack([entries, draws["s"]])
 
-    yield (
-        "factorisation",
-        Problem(
-            factorisation, (*seen, truth[seen] + 0.3 * r.normal(size=len(seen[0]))), predictions
-        ),
-    )
-    first = r.random(1000) < 0.4
+    seen = i, j, truth[i, j] + 0.3 * r.normal(size=len(i))
+    found["factorisation"] = Problem(factorisation, seen, predictions)
 
     def relabelled(draws):
         return np.column_stack([np.sort(draws["means"], 1), draws["sigma"], draws["share"].max(1)])
 
-    yield (
-        "mixture",
-        Problem(mixture, (np.where(first, -1.5, 1.5) + r.normal(size=1000),), relabelled),
-    )
+    of_two = np.where(r.random(1000) < 0.4, -1.5, 1.5) + r.normal(size=1000)
+    found["mixture"] = Problem(mixture, (of_two,), relabelled)
     y = r.normal(size=200)
-    yield "bound", Problem(bounded, (y - y.mean() - 0.05,), flat("m"))
+    found["bound"] = Problem(bounded, (y - y.mean() - 0.05,), flat("m"))
     x = r.normal(size=(30, 10))
-    y = x @ r.normal(size=10) + 0.5 * r.normal(size=30)
-    yield "few cases", Problem(linear, (x, y), flat("beta", "sigma"))
-    truth = r.normal(size=(9, 2)) @ r.normal(size=(8, 2)).T
+    found["few cases"] = Problem(linear, (x, x @ r.normal(size=10) + noise(30)), of_line)
 
     def products(draws):
         found = np.einsum("tik,tjk->tij", draws["u"], draws["v"]).reshape(len(draws["s"]), -1)
         return np.column_stack([found, draws["s"]])
 
-    yield "rows and columns", Problem(matrix, (truth + 0.3 * r.normal(size=truth.shape),), products)
+    truth = r.normal(size=(9, 2)) @ r.normal(size=(8, 2)).T
+    seen = (truth + 0.3 * r.normal(size=truth.shape),)
+    return found | {"rows and columns": Problem(matrix, seen, products)}
 
 
 def drawn(kernel, problem, warmup, samples):
@@ -289,7 +269,7 @@ def main(options):
     before = held(options) if options.resume or options.only else {}
     known = before if settings.items() <= before.items() else {}
     rows, commits = known.get("rows", {}), known.get("commits", {})
-    every = dict(problems())
+    every = problems()
     for name, problem in every.items():
         if options.only not in name or (options.resume and name in rows):
             continue

@@ -10,8 +10,6 @@ program.
 That program (github.com/TammoR/LogicalFactorisationMachines) is in no package. Where `--program
 FOLDER` has its folder `lom`, it runs in a process of its own on the same matrices, with 300 sweeps
 at most before draws are kept and 100 kept; `--python` is an interpreter that has numba.
-
-    python -m benchmarks.papers.boolean_peers --movielens ml-100k --program lom --python PYTHON
 """
 
 import functools

@@ -6,8 +6,6 @@ predicted. Ten splits; every model sees the same ones. Give the folder that the 
 unpacks to (https://grouplens.org/datasets/movielens/), with `u.data` (100K) or `ratings.dat` (1M),
 or one with `ml-1m.npz`, whose arrays `user`, `item` and `rating` count from 0; the licence forbids
 to hand it on, hence none is here.
-
-    python -m benchmarks.prediction.movielens ml-100k
 """
 
 import functools

@@ -2,8 +2,6 @@
 
 The protocol, the splits and the published figures are those of `movielens.py`. With ``--resume``
 what the record holds is not found again, and stays.
-
-    python -m benchmarks.prediction.movielens_fits ml-1m --percent 1 20 95
 """
 
 import os

@@ -4,8 +4,6 @@ Of handwritten digits (scikit-learn's, a pixel being one where it is half full o
 matrices given, with a label `y` for each row: cross-validated accuracy of a classifier of the
 nearest neighbours and of logistic regression, from the posterior means of the usage. The factors
 are learned from all rows, without labels, whatever the method.
-
-    python -m benchmarks.prediction.ormachine_labels --files pathways.npz cells.npz
 """
 
 import time

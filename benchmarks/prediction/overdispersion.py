@@ -4,8 +4,6 @@ Both models are fitted to each table of counts, with the same number of factors.
 the page are from: the 21 breast cancers of Nik-Zainal et al. 2012 (`Samples.txt` of
 SigProfilerAssignment, transposed), and the 300 most frequent words of 395 news items (the
 `reuters.ldac` of the package lda).
-
-    python -m benchmarks.prediction.overdispersion breast.csv words.csv
 """
 
 import time

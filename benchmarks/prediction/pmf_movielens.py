@@ -5,8 +5,6 @@ the ratings held out. Give the folder that the archive unpacks to. Published bes
 errors of the same five-fold protocol from Brouwer's comparison of priors
 (github.com/ThomasBrouwer/BMF_Priors).
 
-    python -m benchmarks.prediction.pmf_movielens --folder ml-100k
-
 With ``--attributes`` the prior means of the factors depend on which cells were rated and, where the
 folder has `u.user` and `u.item`, on what is known of users and films.
 """

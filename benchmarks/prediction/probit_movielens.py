@@ -2,8 +2,6 @@
 
 The protocol, splits and published figures are those of `movielens.py`; here the factors are real
 numbers with Normal-Wishart priors, and rows and columns have effects.
-
-    python -m benchmarks.prediction.probit_movielens --folder ml-100k
 """
 
 import time

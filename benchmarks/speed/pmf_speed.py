@@ -4,8 +4,6 @@ Both sample Bayesian matrix factorisation with Normal-Wishart priors and a fixed
 without effects, on the same entries, each in a process of its own on as many cores. SMURFF (a C++
 program, https://github.com/ExaScience/smurff) is not needed by the library: pip install smurff.
 
-    python -m benchmarks.speed.pmf_speed --threads 2  # a record of its own
-
 Our sweep is compiled as `bmfjax.fit` compiles chains (`bmfjax.kernels.numerics.compiling`): XLA
 does not divide loops among threads, which costs more where blocks are small.
 """
@@ -97,10 +95,8 @@ sweeps.
 | rank | threads | here, ms | SMURFF, ms |
 | --- | --- | --- | --- |
 | 10 | 1 | 33.7 | 81.3 |
-| 32 | 1 | 127.5 | 341.4 |
 | 10 | 2 | 46.2 | 44.8 |
 | 32 | 2 | 206.4 | 176.3 |
-| 10 | 2, undivided | 41.6 | 44.8 |
 | 32 | 2, undivided | 163.0 | 178.2 |
 
 One chain gains nothing from a second core where XLA divides loops over small blocks among threads.
