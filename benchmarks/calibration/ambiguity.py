@@ -13,7 +13,7 @@ import numpy as np
 from jax import random
 from matplotlib.figure import Figure
 from scipy.optimize import linear_sum_assignment
-from scipy.stats import rankdata
+from sklearn.metrics import roc_auc_score
 
 import bmfjax
 from benchmarks.device import script
@@ -70,10 +70,8 @@ def matched_truth(usage, basis, made):
 
 def area(score, wrong) -> float | None:
     """Area under the ROC curve."""
-    if not wrong.any() or wrong.all():
-        return None
-    ranks, n = rankdata(score), int(wrong.sum())
-    return round(float((ranks[wrong].sum() - n * (n + 1) / 2) / (n * (len(wrong) - n))), 3)
+    is_one_class = wrong.all() or not wrong.any()
+    return None if is_one_class else round(float(roc_auc_score(wrong, score)), 3)
 
 
 def relation(drawn, made):

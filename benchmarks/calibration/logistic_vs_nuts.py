@@ -16,7 +16,7 @@ from scipy.special import expit
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import SECONDS, notes, number, page_of_one, table
+from benchmarks.form import SECONDS, named, notes, number, page_of_one, shown
 from bmfjax import models
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import ess_bulk, split_rhat
@@ -142,42 +142,27 @@ def tables(found: dict):
         "standard deviations. `ratio`: of standard deviations, at the 10, 50 and 90 % quantile of "
         f"the entries. Entries are drawn {number(found.get('draws'), 0)} times."
     )
-    yield table(
-        ["matrix", *_BESIDE, "drawn from all entries: median", "worst", "NUTS, R-hat",
-         "effective draws"],
-        [
-            [
-                n, *_beside(case), *_rounded(case["entries_drawn_apart"], "median", "worst"),
-                number(case["nuts_rhat"], 4), number(case["nuts_ess"], 0),
-            ]
-            for n, case in enumerate(found.get("each", ()))
-        ],
+    beside = {
+        "means apart: median": "means_apart/median 3", "means apart: 90 %": "means_apart/90 % 3",
+        "worst": "means_apart/worst 3",
+        **{f"ratio: {100 * p:g} %": f"sd_ratio/{p} 3" for p in (0.1, 0.5, 0.9)},
+    }  # fmt: skip
+    yield shown(
+        [{"matrix": n} | case for n, case in enumerate(found["each"])],
+        {"matrix": "", **beside, "drawn from all entries: median": "entries_drawn_apart/median 3",
+         "worst of these": "entries_drawn_apart/worst 3", "NUTS, R-hat": "nuts_rhat 4",
+         "effective draws": "nuts_ess 0"},
     )  # fmt: skip
-    if "shipped" in found:
-        case = found["shipped"]
-        verdict = case["verdict"].partition(":")[0]
-        yield (
-            f"The same of {case['name']} at rank {case['rank']}, beside the exact sampler, "
-            f'`sampler="gibbs"`, whose product has an R-hat of {number(case["rhat_product"], 3)} '
-            f"(verdict: {verdict}). Variational inference takes "
-            f"{case['batch_seconds']} s and the sampler {case['gibbs_seconds']} s."
-        )
-        rows = {"log odds": "log_odds", "probability": "probability"}
-        yield table(
-            ["all entries", *_BESIDE], [[n, *_beside(case[name])] for n, name in rows.items()]
-        )
-
-
-_BESIDE = ("means apart: median", "90 %", "worst", "ratio: 10 %", "50 %", "90 %")
-
-
-def _rounded(found: dict, *names: str) -> list[str]:
-    return [number(found[name], 3) for name in names]
-
-
-def _beside(case: dict) -> list[str]:
-    apart = _rounded(case["means_apart"], "median", "90 %", "worst")
-    return apart + _rounded(case["sd_ratio"], "0.1", "0.5", "0.9")
+    case = found["shipped"]
+    verdict = case["verdict"].partition(":")[0]
+    yield (
+        f"The same of {case['name']} at rank {case['rank']}, beside the exact sampler, "
+        f'`sampler="gibbs"`, whose product has an R-hat of {number(case["rhat_product"], 3)} '
+        f"(verdict: {verdict}). Variational inference takes "
+        f"{case['batch_seconds']} s and the sampler {case['gibbs_seconds']} s."
+    )
+    rows = {"log odds": case["log_odds"], "probability": case["probability"]}
+    yield shown(named(rows, "all entries"), {"all entries": "", **beside})
 
 
 @script(

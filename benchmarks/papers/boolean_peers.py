@@ -37,11 +37,10 @@ from benchmarks.form import (
     percent,
     shown,
     table,
-    with_error,
 )
 from benchmarks.papers.boolean_runs import Schedule, program, sampler
 from benchmarks.papers.message_passing import message_passing
-from benchmarks.prediction.movielens import read_ratings, scores, split
+from benchmarks.prediction.movielens import of_shares, read_ratings, scores, split
 from bmfjax.data import BinaryMatrix
 from bmfjax.kernels.boolean.words import packed_data
 from bmfjax.kernels.variants.deep import (
@@ -333,14 +332,7 @@ def _of_ratings(found: dict):
     shares = found["observed_percent"]
     yield f"## {found['data']}"
     yield f"{found['splits']} splits, {found['warmup']} + {found['samples']} sweeps."
-    methods = dict.fromkeys(name for case in shares.values() for name in case)
-    for figure, digits in (("percent_right", 2), ("log_loss", 4)):
-        rows = [
-            [name, *(with_error(*case[name][figure].values(), digits) for case in shares.values())]
-            for name in methods
-            if figure in next(iter(shares.values()))[name]
-        ]
-        yield table([figure.replace("_", " "), *(f"{s} % observed" for s in shares)], rows)
+    yield from of_shares(shares, (("percent_right", 2), ("log_loss", 4)))
 
 
 @script(

@@ -33,11 +33,12 @@ from benchmarks.form import (
     Records,
     figures,
     mean_and_error,
+    named,
     number,
     page,
     settings_of,
+    shown,
     table,
-    with_error,
 )
 from bmfjax.data import BinaryMatrix
 from bmfjax.kernels.boolean.density import BitPrior
@@ -351,23 +352,19 @@ def tables(records: Records):
         "to Rukat et al. (2017) give 1.4 % for one layer and 0.4 % with depth."
     )
     found = figures(records, "calculator_digits")
-    rows = []
-    for picture, cases in found.items():
-        for flips, methods in cases.items() if isinstance(cases, dict) else ():
-            if not flips.startswith("flips"):
-                continue
-            for method, wrong in methods.items():
-                rows.append([
-                    picture, flips, method,
-                    *(with_error(wrong[of]["mean"], wrong[of]["standard_error"], 2)
-                      for of in ("all", "missing")),
-                    number(cases["seconds"].get(method), 1),
-                ])  # fmt: skip
+    rows = named(
+        {picture: {flips: case for flips, case in cases.items() if flips != "seconds"}
+         for picture, cases in found.items() if isinstance(cases, dict)},
+        "picture", "flips", "method",
+    )  # fmt: skip
     if rows:
         yield settings_of(found)
-        yield table(
-            ["picture", "flips", "method", "of all entries", "of missing ones", "seconds"], rows
-        )
+        yield shown(
+            rows,
+            {"picture": "", "flips": "", "method": "", "of all entries": "all ±2",
+             "of missing ones": "missing ±2",
+             "seconds": lambda row: number(found[row["picture"]]["seconds"].get(row["method"]), 1)},
+        )  # fmt: skip
     found = figures(records, "calculator_digits_hierarchy")
     if found:
         yield "## Without noise and with all entries"

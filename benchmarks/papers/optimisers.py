@@ -253,18 +253,11 @@ def tables(found: dict):
     yield settings_of(found)
     if "thesis" in found:
         yield "### The matrices of Gonsior (2019)"
-        said = "Wrong entries. PanPal and Primp find the rank; the others are given it."
-        if any("Boolean posterior" in methods for methods in found["thesis"].values()):
-            said = (
-                "Wrong entries. PanPal, Primp and the posteriors find the rank; the others are "
-                "given it."
-            )
-        if any(n.endswith(", trusted") for methods in found["thesis"].values() for n in methods):
-            said += (
-                " A row `trusted` has their tiles that are kept at a false discovery rate of 5 %; "
-                "its seconds are those of the selection."
-            )
-        yield said
+        yield (
+            "Wrong entries. PanPal, Primp and the posteriors find the rank; the others are given "
+            "it. A row `trusted` has their tiles that are kept at a false discovery rate of 5 %; "
+            "its seconds are those of the selection."
+        )
         cases = {
             matrix: {method: case for method, case in methods.items() if isinstance(case, dict)}
             for matrix, methods in found["thesis"].items()

@@ -16,7 +16,7 @@ from jax import random
 
 import bmfjax
 from benchmarks.device import script, some
-from benchmarks.form import named, page_of_one, percent, shown
+from benchmarks.form import mean_and_error, named, page_of_one, percent, shown
 from benchmarks.papers.boolean_runs import Schedule, program
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data
 
@@ -86,11 +86,9 @@ def errors_at(problem: str, name: str, flips, repeats: int) -> dict:
 
 def compared(errors, published) -> dict:
     """Mean and standard error, beside the published curve."""
-    mean, deviation = float(np.mean(errors)), float(np.std(errors, ddof=min(1, len(errors) - 1)))
-    error = deviation / math.sqrt(len(errors))
-    row = {"mean": round(mean, 5), "standard_error": round(error, 5), "errors": errors}
+    row = mean_and_error(errors, 5) | {"errors": errors}
     if published is not None:
-        met = mean <= published + READ_OFF + 2 * error
+        met = row["mean"] <= published + READ_OFF + 2 * (row["standard_error"] or 0)
         row |= {"published": published, "at_or_below_published": bool(met)}
     return row
 

@@ -128,27 +128,22 @@ def tables(records: Records):
     published=(False, "single chains as published instead"), chains=(10, "of these"),
 )  # fmt: skip
 def main(options):
-    title = "rukat_published" if options.published else "rukat_data"
+    options.record = "rukat_published" if options.published else "rukat_data"
     given = ("rows", "columns", "chains" if options.published else "max_time", "seed")
-    chosen = {n: getattr(options, n) for n in given}
-    kept = chosen | {"rank": RANK, "sets": {}}
+    kept = {n: getattr(options, n) for n in given} | {"rank": RANK, "sets": {}}
     for name in SETS:
         values = matrix_of(name, options)
         missing = np.isnan(values)
         hidden = ~missing & (np.random.default_rng(options.seed).random(values.shape) < HIDDEN)
         columns = column_probability(np.where(missing, 0, values), hidden, missing)
-        kept["sets"][name] = {
+        case = kept["sets"][name] = {
             "shape": list(values.shape),
             "log_score_columns": round(log_score(columns, values[hidden]), 4),
         }
-        if options.published:
-            kept["sets"][name]["as published"] = as_published(values, hidden, options.chains)
-            print(name, kept["sets"][name], flush=True)
-            options.record = title
-            yield kept
-            continue
-        for model in MODELS:
-            kept["sets"][name][model] = fitted(values, hidden, model, options)
-            print(name, model, kept["sets"][name][model], flush=True)
-            options.record = title
+        for model in ("as published",) if options.published else MODELS:
+            if options.published:
+                case[model] = as_published(values, hidden, options.chains)
+            else:
+                case[model] = fitted(values, hidden, model, options)
+            print(name, model, case[model], flush=True)
             yield kept

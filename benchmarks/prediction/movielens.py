@@ -202,13 +202,8 @@ def tables(records: Records):
             else f"whole fits, each of about {found['max_cpu_seconds']:g} processor seconds"
         )
         yield f"{found['data']}, {found['splits']} splits, {length}."
-        methods = dict.fromkeys(method for case in shares.values() for method in case)
-        for figure, digits in (("percent_right", 2), ("log_loss", 4), ("calibration_error", 4)):
-            rows = [
-                [method, *(_score(case.get(method), figure, digits) for case in shares.values())]
-                for method in methods
-            ]
-            yield table([figure.replace("_", " "), *(f"{s} % observed" for s in shares)], rows)
+        columns = (("percent_right", 2), ("log_loss", 4), ("calibration_error", 4))
+        yield from of_shares(shares, columns)
         rows = [
             [method, f"{share} %", *case[method]["verdicts"]]
             for share, case in shares.items()
@@ -225,10 +220,22 @@ def tables(records: Records):
             yield table(["percent right", *(f"{s} % observed" for s in at)], rows)
 
 
+def of_shares(shares: dict, columns):
+    """Write a table of each figure: a row for each method that has it, a column for each share."""
+    methods = dict.fromkeys(method for case in shares.values() for method in case)
+    for figure, digits in columns:
+        yield table(
+            [figure.replace("_", " "), *(f"{share} % observed" for share in shares)],
+            [
+                [method, *(_score(case.get(method), figure, digits) for case in shares.values())]
+                for method in methods
+                if any(figure in case.get(method, ()) for case in shares.values())
+            ],
+        )
+
+
 def _score(case: dict | None, figure: str, digits: int) -> str:
-    if not case or figure not in case:
-        return ""
-    return with_error(case[figure]["mean"], case[figure]["standard_error"], digits)
+    return with_error(*case[figure].values(), digits) if case else ""
 
 
 @script(

@@ -96,11 +96,8 @@ def main(options):
     for figures, chance, sd in zip(ranks.values(), *found, strict=True):
         figures |= {"probability": round(float(chance), 4), "its_error": round(float(sd), 4)}
     figures = {
-        "data": options.data,
-        "runs": options.runs,
-        "particles": options.particles,
+        **{n: getattr(options, n) for n in ("data", "runs", "particles", "target")},
         "chain_length": options.length,
-        "target": options.target,
         "ranks_above_the_target": [
             r for r, f in ranks.items() if f["standard_error"] > options.target
         ],

@@ -15,7 +15,7 @@ import time
 import jax
 
 from benchmarks.device import HIDDEN, apart, script
-from benchmarks.form import number, page_of_one, table
+from benchmarks.form import page_of_one, shown
 
 RANK = 30
 
@@ -32,18 +32,14 @@ def run_once(options) -> dict:
     bound = bmfjax.IASG.thesis(model, batch_size=512).bind(data)
     began = time.perf_counter()
     run = ChainRun(
-        bound.algorithm,
-        jax.random.key(0),
-        bound.data,
-        num_samples=samples,
+        bound.algorithm, jax.random.key(0), bound.data, num_samples=samples, chunk_size=2048,
         draws={"usage": samples // 100, "basis": samples // 100},
         trace={"log_joint": max(1, samples // 10_000)},
         reducers={
             "moments": moments("usage", "basis", "gradient_usage", "gradient_basis"),
             "histograms": histogram("usage", "basis"),
         },
-        chunk_size=2048,
-    )
+    )  # fmt: skip
     run.finish()
     run.reduced()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -63,12 +59,8 @@ with histograms of all marginals.
 @page_of_one(__doc__)
 def tables(found: dict):
     yield f"Rank {found.get('rank')}, batch {found.get('batch')}, histograms of all marginals."
-    yield table(
-        ["draws", "peak memory, MB", "seconds"],
-        [
-            [row["samples"], number(row["peak_mb"], 1), number(row["seconds"], 1)]
-            for row in found.get("rows", ())
-        ],
+    yield shown(
+        found["rows"], {"draws": "samples", "peak memory, MB": "peak_mb 1", "seconds": "seconds 1"}
     )
 
 

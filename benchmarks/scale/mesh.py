@@ -281,12 +281,10 @@ def main(options):
     about = {way: json.loads(process.communicate()[0]) for way, process in processes.items()}
     median = {way: statistics.median(values) for way, values in seconds.items()}
     figures = {
-        "model": options.model,
-        "rows": options.rows,
-        "columns": options.columns,
-        "rank": options.rank,
-        "devices": options.devices,
-        "rounds": options.rounds,
+        **{
+            n: getattr(options, n)
+            for n in ("model", "rows", "columns", "rank", "devices", "rounds")
+        },
         "ms_a_sweep": {w: round(1e3 * s, 2) for w, s in median.items()},
         # Of all cores together: what the devices do twice, or wait for actively, shows here.
         "processor_ms_a_sweep": {w: round(1e3 * statistics.median(s), 2) for w, s in busy.items()},

@@ -59,21 +59,21 @@ def one_size(options) -> dict:
         "packed_bytes": rows * (-(-columns // 32)) * 4,
         "peak_bytes": peak,
         "seconds": seconds,
-        "wrong": wrong_entries(made, fit) / (rows * columns),
+        "wrong": wrong_entries(made.usage, made.basis, fit) / (rows * columns),
         "flip_rate": float(np.mean(fit.draws()["flip_rate"])),
         "verdict": str(fit.verdict),
     }
 
 
-def wrong_entries(made, fit) -> int:
-    """Count the entries in which the factors found differ from the product without noise."""
+def wrong_entries(usage, basis, fit) -> int:
+    """Count the entries in which the factors found differ from a product without noise."""
     from bmfjax.data.bits import count_ones, pack_on_host, product_words
     from bmfjax.data.blocks import blocks
 
-    basis, found = pack_on_host(made.basis.T), pack_on_host(fit.basis_binary.T)
+    truth, found = pack_on_host(basis.T), pack_on_host(fit.basis_binary.T)
     wrong = 0
-    for part in blocks(*made.data.shape):
-        clean = product_words(made.usage[part].T, basis)
+    for part in blocks(len(usage), len(basis)):
+        clean = product_words(usage[part].T, truth)
         wrong += int(count_ones(clean ^ product_words(fit.usage_binary[part].T, found)).sum())
     return wrong
 

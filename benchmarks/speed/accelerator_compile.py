@@ -23,9 +23,9 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import NamedSharding, PartitionSpec
 
-import bmfjax
 from benchmarks.device import script, some
 from benchmarks.form import notes, number, page_of_each, table
+from benchmarks.speed.accelerator_phases import _ratings
 from bmfjax.families import ask
 from bmfjax.kernels.boolean.density import BooleanDensity
 from bmfjax.kernels.boolean.gibbs import ormachine
@@ -89,15 +89,6 @@ def binary(rows: int, columns: int) -> np.ndarray:
     return (np.random.default_rng(0).random((rows, columns)) < 0.3).astype(np.float32)
 
 
-def ratings():
-    """Return as many ratings as MovieLens 100K has."""
-    rng = np.random.default_rng(0)
-    cells = rng.choice(943 * 1682, 100_000, replace=False)
-    return bmfjax.Ratings(
-        cells // 1682, cells % 1682, rng.integers(1, 6, 100_000).astype(float), shape=(943, 1682)
-    )
-
-
 STEPS = {
     "Boolean, 100,000 x 1,000, rank 20": lambda: boolean(100_000, 1_000, 20),
     "Boolean, 1,300,000 x 20,000, rank 10": lambda: boolean(1_300_000, 20_000, 10),
@@ -108,7 +99,9 @@ STEPS = {
         binary(512, 512), 30, model="relaxed", sampler="iasg"
     ),
     "nmf, 512 x 512, rank 10": lambda: of_fit(binary(512, 512) + 0.1, 10, model="nmf"),
-    "ratings of MovieLens 100K, rank 32": lambda: of_fit(ratings(), 32, model="pmf"),
+    "ratings of MovieLens 100K, rank 32": lambda: of_fit(
+        _ratings(943, 1682, 100_000), 32, model="pmf"
+    ),
     "logistic, 512 x 512, rank 10, gibbs": lambda: of_fit(
         binary(512, 512), 10, model="logistic", sampler="gibbs"
     ),

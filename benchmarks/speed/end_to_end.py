@@ -19,6 +19,7 @@ import scipy.sparse as sp
 
 from benchmarks.device import HIDDEN, apart, script, some
 from benchmarks.form import SECONDS, named, notes, number, page_of_one, percent, shown, table
+from benchmarks.scale.scale import wrong_entries
 
 ROWS, COLUMNS, RANK = 100_000, 2_000, 20
 #: The share of ones, that of ones that are missing, and the share of zeros that became ones.
@@ -86,17 +87,10 @@ def _spent() -> float:
 def found_in(output: Path, usage, basis) -> dict:
     """Return the verdict, and how many entries of the product without noise the fit gets wrong."""
     import bmfjax
-    from bmfjax.data.bits import count_ones, pack_on_host, product_words
 
     fit = bmfjax.Fit.load(output)
-    truth, found = (pack_on_host(b.T) for b in (basis, fit.basis_binary))
-    wrong = sum(
-        int(count_ones(product_words(usage[s : s + 10_000].T, truth)
-                       ^ product_words(fit.usage_binary[s : s + 10_000].T, found)).sum())
-        for s in range(0, ROWS, 10_000)
-    )  # fmt: skip
     return {
-        "wrong": wrong / (ROWS * COLUMNS),
+        "wrong": wrong_entries(usage, basis, fit) / (ROWS * COLUMNS),
         "draws": int(fit.figures.num_draws),
         "rhat": float(fit.figures.rhat),
         "verdict": str(fit.verdict),

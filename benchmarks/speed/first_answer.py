@@ -32,7 +32,7 @@ from pathlib import Path
 from benchmarks.device import COMMIT, HIDDEN, apart, script
 from benchmarks.form import SECONDS, Records, notes, number, page, shown, table
 
-PHASES = ("import", "start", "sample", "after", "compile")
+PHASES = ("import", "compile", "start", "sample", "after")
 MUSHROOM, RATINGS = "mushroom, rank 10", "MovieLens 100K, u1"
 DENSE, SURVEY = "512 x 512, rank 30, Boolean", "verbal aggression, rank auto"
 #: A tenth of the entries of a random product flipped; or few ones, of which few are wrong.
@@ -344,8 +344,6 @@ the two threads of one core, all of 20 had a result, 8 a page, and none ended wi
 25.8 to 44.0 s, of which what must be loaded and compiled for the starts takes most.
 """
 
-_PHASES = ("import", "compile", "start", "sample", "after")
-
 
 @page(__doc__, "first_answer*", notes=NOTES)
 def tables(records: Records):
@@ -369,7 +367,7 @@ def tables(records: Records):
                 _answered([case, how, *about], runs[how]) for how in ("cold", "warm")[: 1 + again]
             ]
         yield table(
-            ["matrix", "", "limit", "load", *_PHASES, "in all", "clock", "programs", "draws",
+            ["matrix", "", "limit", "load", *PHASES, "in all", "clock", "programs", "draws",
              "R-hat", "verdict"], rows,
         )  # fmt: skip
 
@@ -393,9 +391,9 @@ def _in_time(limit: float, tried: dict):
 
 def _answered(about: list, run: dict) -> list:
     if "failed" in run:
-        return [*about, *[""] * (len(_PHASES) + 5), f"failed: {run['failed']}"]
+        return [*about, *[""] * (len(PHASES) + 5), f"failed: {run['failed']}"]
     return [
-        *about, *(number(run["phases"].get(p, {}).get("cpu"), 1) for p in _PHASES),
+        *about, *(number(run["phases"].get(p, {}).get("cpu"), 1) for p in PHASES),
         number(run["total"]["cpu"], 1), number(run["total"]["wall"], 1),
         run.get("compilations", ""), run.get("draws"),
         number(run.get("rhat"), 3), run.get("verdict", ""),
