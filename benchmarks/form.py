@@ -40,19 +40,26 @@ def page(
     *patterns: str,
     name: str | None = None,
     question: str | None = None,
-    notes: dict[tuple[str, str], str] | None = None,
+    notes: Iterable[tuple[str, ...]] = (),
 ):
     """Register the function below it as the body of a page.
 
     `doc` is the docstring of the script, whose first line is the question, if there is no other
     `question`. `patterns` are names of its records, without ``.json``, where `*` stands for
-    anything; by default `name`, that of the page, which is by default that of the script.
+    anything; by default `name`, that of the page, which is by default that of the script. `notes`
+    are what must be known of records: a commit, what is said of its records, and their names with
+    spaces between them; without names of all that the page shows. A newer record loses its note.
     """
 
     def register(body):
         own = name or Path(inspect.getfile(body)).stem
         title = question or doc.partition("\n")[0]
-        PAGES[own] = Page(own, title, patterns or (own,), body, notes or {})
+        noted = {
+            (record, commit): said
+            for commit, said, *names in notes
+            for record in (" ".join(names).split() or [""])
+        }
+        PAGES[own] = Page(own, title, patterns or (own,), body, noted)
         return body
 
     return register
@@ -97,19 +104,6 @@ def page_of_each(doc: str, intro: str = "", **options):
         return body
 
     return register
-
-
-def notes(*noted: tuple[str, ...]) -> dict[tuple[str, str], str]:
-    """Return what must be known of records, by name and commit: a newer record loses the note.
-
-    Each is a commit, what is said of its records, and their names with spaces between them; without
-    names of all that the page shows.
-    """
-    return {
-        (name, commit): said
-        for commit, said, *names in noted
-        for name in (" ".join(names).split() or [""])
-    }
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable]) -> str:

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.agreement.long_matrix import hidden_tenth, one_case
 from benchmarks.device import script
-from benchmarks.form import Records, notes, page
+from benchmarks.form import page
 from bmfjax.data import BinaryMatrix, InputError
 
 NAME, SIDE, TEST = "t10k-images-idx3-ubyte", 28, 10_000
@@ -54,8 +54,6 @@ def draw(fit, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-NOTES = notes(("605eee4", "other work ran beside it, on the same core"))
-
 ANSWER = """
 Mostly of pieces of strokes, by 16 Boolean factors of the 10,000 test images of MNIST. But the four
 chains do not agree: 8 of the 16 factors are found by all, and the R-hat of the log joint is 3.285.
@@ -68,8 +66,8 @@ same rank predicts them better, with -0.1690, and the share of ones of each pixe
 """  # noqa: E501
 
 
-@page(__doc__, notes=NOTES)
-def tables(records: Records):
+@page(__doc__, notes=[("605eee4", "other work ran beside it, on the same core")])
+def tables(records: dict):
     yield "![Pixels of each factor, and the share of the images that use it](mnist.png)"
     yield from hidden_tenth(records)
 

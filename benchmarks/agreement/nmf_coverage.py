@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.agreement import nmf_samplers as ways
 from benchmarks.device import script, some
-from benchmarks.form import SECONDS, Records, notes, number, page, table
+from benchmarks.form import SECONDS, number, page, table
 from bmfjax.diagnostics import (
     coverage,
     embedded,
@@ -207,9 +207,9 @@ def draw(curves, path) -> None:
     plt.close(figure)
 
 
-NOTES = notes(
+NOTES = [
     ("ed7326c", SECONDS), ("c78ced3", SECONDS), ("656d8a8", SECONDS), ("c778fdf", SECONDS),
-)  # fmt: skip
+]  # fmt: skip
 
 ANSWER = """
 Gibbs and Hamiltonian chains stay with the solution at which they start; with changes of basis a
@@ -251,7 +251,7 @@ _OF_SOLUTIONS = {
 
 
 @page(__doc__, "nmf_coverage*", notes=NOTES)
-def tables(records: Records):
+def tables(records: dict):
     yield (
         "The study of Masood, Pan and Doshi-Velez (2016) on nonnegative matrices whose solutions "
         "are known: Laurberg's with one solution and with two, and one with a line of them. "

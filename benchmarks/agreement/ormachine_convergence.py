@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 import bmfjax
 from benchmarks.device import script, some
-from benchmarks.form import SECONDS, Records, named, notes, number, page, percent, shown
+from benchmarks.form import SECONDS, named, number, page, percent, shown
 from bmfjax.diagnostics import ess_bulk, split_rhat
 from bmfjax.posterior import products
 
@@ -93,7 +93,7 @@ def _rounded(value):
 
 
 _SHARED = "chains go on together from the highest start: R-hat cannot show modes that all left"
-NOTES = notes(("e260a96", SECONDS), ("8b0ba21", _SHARED), ("fe743be", _SHARED))
+NOTES = [("e260a96", SECONDS), ("8b0ba21", _SHARED), ("fe743be", _SHARED)]
 
 ANSWER = """
 On small matrices, yes: the votes and the zoo at rank 8 and Bob Ross's paintings at rank 6 are
@@ -115,7 +115,7 @@ matrices the chains share their starts. Seconds are upper bounds: cores were sha
 
 
 @page(__doc__, "ormachine_convergence*", notes=NOTES)
-def tables(records: Records):
+def tables(records: dict):
     yield (
         "Four chains. R-hat of the log joint, of the dispersion, and of up to 500 entries of the "
         "product whose posterior mean is in [0.05, 0.95]: 99 % of these keep to the number under "

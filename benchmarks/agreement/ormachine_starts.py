@@ -17,7 +17,7 @@ from jax import random
 import bmfjax
 from benchmarks.agreement.relaxed_starts import KINDS, RANK
 from benchmarks.device import script, some
-from benchmarks.form import listed, named, notes, number, page_of_each, settings_of, shown, table
+from benchmarks.form import listed, named, number, page_of_each, settings_of, shown, table
 from bmfjax.diagnostics import split_rhat
 from bmfjax.families.boolean import default_options
 from bmfjax.infer import ChainRun, boolean_starts
@@ -85,8 +85,6 @@ def wrong_entries(usage, basis, clean) -> int:
     return int(((mean >= 0.5 * len(usage)) != clean).sum())
 
 
-NOTES = notes(("b6308ea", "earlier: half the draws, births, no exchange of factors"))
-
 ANSWER = """
 Yes where tiles are large or noise is low: no entry is wrong in any chain on 15 of 15 such matrices,
 with earlier code. Where about 13,000 entries of the data are wrong and tiles are 8 x 8, chains have
@@ -101,7 +99,7 @@ be chance, because few draws decide on which side of one half an uncertain entry
 
 @page_of_each(
     __doc__,
-    notes=NOTES,
+    notes=[("b6308ea", "earlier: half the draws, births, no exchange of factors")],
     intro=(
         "Wrong entries against the noise-free matrix, of the posterior mean cut at one half. "
         "Chains start at annealed relaxed fits from random starts of their own, and one starts "

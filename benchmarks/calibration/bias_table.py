@@ -18,7 +18,7 @@ from scipy.stats import ks_2samp
 
 import bmfjax
 from benchmarks.device import script, some
-from benchmarks.form import notes, page_of_one, table
+from benchmarks.form import page_of_one, table
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import ChainRun, TruncatedGibbs
 from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
@@ -224,7 +224,7 @@ def rows_of(name: str, share: float) -> dict:
             "exact": reference, "rows": rows}  # fmt: skip
 
 
-NOTES = notes(("c78ced3", "other work ran beside it: compare effective draws within a table"))
+NOTES = [("c78ced3", "other work ran beside it: compare effective draws within a table")]
 
 ANSWER = """
 The auxiliary-variable step from minibatches, `AuxiliaryGibbs` (`sampler="minibatch"`), is within

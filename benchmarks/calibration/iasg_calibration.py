@@ -20,7 +20,7 @@ from sklearn import datasets
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import SECONDS, notes, number, page_of_one, table
+from benchmarks.form import SECONDS, number, page_of_one, table
 from bmfjax.diagnostics import ess_bulk, split_rhat
 from bmfjax.infer import ChainRun
 
@@ -142,8 +142,6 @@ def compare(draws, predicted, exact) -> dict:
     return row
 
 
-NOTES = notes(("55e7bda", SECONDS))
-
 ANSWER = """
 With `calibration="top-up"`, which adds the noise that gradients lack, on three of five regressions:
 all standard deviations within 3.3 % of those of NUTS and all means within 0.03 of one. With
@@ -163,7 +161,7 @@ with control variates, or NUTS.
 """  # noqa: E501
 
 
-@page_of_one(__doc__, notes=NOTES)
+@page_of_one(__doc__, notes=[("55e7bda", SECONDS)])
 def tables(found: dict):
     yield (
         "Standard deviations over those of long runs of NUTS, and the largest difference of means "

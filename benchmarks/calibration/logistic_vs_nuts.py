@@ -16,7 +16,7 @@ from scipy.special import expit
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import SECONDS, named, notes, number, page_of_one, shown
+from benchmarks.form import SECONDS, named, number, page_of_one, shown
 from bmfjax import models
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import ess_bulk, split_rhat
@@ -116,8 +116,6 @@ def _q(values, p: float) -> float:
     return round(float(np.quantile(values, p)), 4)
 
 
-NOTES = notes(("605eee4", SECONDS))
-
 ANSWER = """
 Its standard deviations are too small: 0.74 to 0.76 of those of NUTS in the median, on five matrices
 of the logistic model. Means of the log odds are 0.15 to 0.17 posterior standard deviations apart in
@@ -135,7 +133,7 @@ beside them. To trust a standard deviation, sample.
 """
 
 
-@page_of_one(__doc__, notes=NOTES)
+@page_of_one(__doc__, notes=[("605eee4", SECONDS)])
 def tables(found: dict):
     yield (
         "Log odds of all entries of small matrices, beside NUTS. Differences are in posterior "

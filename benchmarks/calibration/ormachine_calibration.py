@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax, random
 
 from benchmarks.device import script
-from benchmarks.form import named, notes, number, page_of_one, settings_of, shown, with_error
+from benchmarks.form import named, number, page_of_one, settings_of, shown, with_error
 from bmfjax.diagnostics import ess_bulk, rank_statistics, rank_uniformity
 from bmfjax.families.boolean import LADDER, WHOLE_FACTORS
 from bmfjax.infer import geometric_ladder, parallel_tempering
@@ -148,8 +148,6 @@ def calibration(density, sampler, options):
     }
 
 
-NOTES = notes(("37127ed", "the fit of then, without moves of whole factors"))
-
 ANSWER = """
 Yes: 95 % intervals of the dispersion hold the truth in 96.4 ± 0.8 % of 500 matrices drawn from the
 model, and 1 of 10 bins of predicted probabilities is more than two standard errors off. The
@@ -179,7 +177,7 @@ _QUANTITIES = {
 }  # fmt: skip
 
 
-@page_of_one(__doc__, notes=NOTES)
+@page_of_one(__doc__, notes=[("37127ed", "the fit of then, without moves of whole factors")])
 def tables(found: dict):
     runs = {label: found[name] for name, label in _CALIBRATION.items() if name in found}
     yield (

@@ -42,7 +42,7 @@ from scipy.stats import binomtest
 
 import bmfjax
 from benchmarks.device import COMMIT, script, some
-from benchmarks.form import notes, number, page_of_one, shown, table
+from benchmarks.form import number, page_of_one, shown, table
 from benchmarks.prediction import panel_data
 from benchmarks.record import commit_of
 from bmfjax.diagnostics.align import MOST, agreements
@@ -354,14 +354,14 @@ def place(work: Path, name: str, fit: str = ".json") -> Path:
     return work / f"{name.replace(':', '-')}{fit}"
 
 
-NOTES = notes(
+NOTES = [
     (
         "5c2e6a33",
         "56 cases, fitted at fc87251f; the rules were changed by what 38 of them say, and once "
         "more when 42 were known; the last 14 took no part; that of one search, and that of "
         "factors in too few draws, were made stricter afterwards, by no case",
     ),
-)  # fmt: skip
+]  # fmt: skip
 
 ANSWER = """
 What it says of factors and of their number is right more often than is asked, and it refuses few

@@ -27,17 +27,7 @@ from jax import lax, random
 import bmfjax
 from benchmarks.chains import mean_after
 from benchmarks.device import script
-from benchmarks.form import (
-    SECONDS,
-    Records,
-    mean_and_error,
-    named,
-    notes,
-    page,
-    percent,
-    shown,
-    table,
-)
+from benchmarks.form import SECONDS, mean_and_error, named, page, percent, shown, table
 from benchmarks.papers.boolean_runs import Schedule, program, sampler
 from benchmarks.papers.message_passing import message_passing
 from benchmarks.prediction.movielens import of_shares, read_ratings, scores, split
@@ -257,10 +247,10 @@ def sweeps(options) -> dict:
 PARTS = {"products": products, "flips": flips, "movielens": movielens, "sweeps": sweeps}
 
 
-NOTES = notes(
+NOTES = [
     ("90cd395", SECONDS, "boolean_peers_movielens boolean_peers_flips boolean_peers_products"),
     ("90cd395", "other work ran beside it, on the same core", "boolean_peers_sweeps"),
-)  # fmt: skip
+]  # fmt: skip
 
 ANSWER = """
 Layers gain nothing clear on MovieLens, where 0.1 to 1.2 per cent are published, and lose at 50 %
@@ -291,7 +281,7 @@ program 0.00896 ± 0.00036.
 
 
 @page(__doc__, "boolean_peers_*", notes=NOTES)
-def tables(records: Records):
+def tables(records: dict):
     found = {n.removeprefix("boolean_peers_"): r["figures"] for n, r in records.items()}
     cores = sorted({case["cores"] for case in found.values()})
     yield (

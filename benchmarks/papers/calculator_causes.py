@@ -23,7 +23,7 @@ from jax import random
 
 from benchmarks.chains import mean_after
 from benchmarks.device import script, some
-from benchmarks.form import Records, figures, mean_and_error, named, page, settings_of, shown
+from benchmarks.form import figures, mean_and_error, named, page, settings_of, shown
 from benchmarks.papers import calculator_digits as digits
 from bmfjax.data import BinaryMatrix
 from bmfjax.kernels.boolean.density import BitPrior
@@ -204,7 +204,7 @@ x 8 pixels [have 1.99 and 1.52](results/calculator_digits.json).
 
 
 @page(__doc__, "calculator_digits_causes", "calculator_digits_starts")
-def tables(records: Records):
+def tables(records: dict):
     yield (
         "Fifty digits of 17 x 10 pixels, the size of the paper's pictures, with 70 % of the "
         "entries missing: per cent of all entries that is wrong, with standard errors over masks. "

@@ -29,17 +29,7 @@ from jax import lax, random
 
 from benchmarks.chains import mean_after
 from benchmarks.device import script
-from benchmarks.form import (
-    Records,
-    figures,
-    mean_and_error,
-    named,
-    number,
-    page,
-    settings_of,
-    shown,
-    table,
-)
+from benchmarks.form import figures, mean_and_error, named, number, page, settings_of, shown, table
 from bmfjax.data import BinaryMatrix
 from bmfjax.kernels.boolean.density import BitPrior
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
@@ -344,7 +334,7 @@ on](#what-does-the-gain-of-layers-on-calculator-digits-depend-on).
 
 
 @page(__doc__, "calculator_digits", "calculator_digits_hierarchy")
-def tables(records: Records):
+def tables(records: dict):
     yield (
         "Fifty digits, 70 % of the entries missing: per cent of the entries that is wrong, with "
         "standard errors over seeds. `known segments` and `known digits` predict row by row from "

@@ -16,7 +16,7 @@ from jax import lax, random
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import Records, figures, page, settings_of, shown
+from benchmarks.form import figures, page, settings_of, shown
 
 TARGET = np.array([[1.0, 1.0, 2.0], [4.0, 5.0, 5.0]])
 #: What the notebook prints for it.
@@ -97,7 +97,7 @@ averaged. One seed in 20 is above 0.037 by the notebook's estimate and above 0.0
 
 
 @page(__doc__, "notebook_matrix")
-def tables(records: Records):
+def tables(records: dict):
     found = figures(records, "notebook_matrix")
     yield (
         f"The root mean square error of what the notebook prints is {found.get('printed')}. "

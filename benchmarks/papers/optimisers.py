@@ -30,7 +30,7 @@ from sklearn.decomposition import NMF
 import bmfjax
 from benchmarks.agreement.relaxed_starts import KINDS
 from benchmarks.device import script, some
-from benchmarks.form import named, notes, number, page_of_each, settings_of, shown
+from benchmarks.form import named, number, page_of_each, settings_of, shown
 from benchmarks.papers.elbmf import elbmf
 from bmfjax.diagnostics import boolean_errors, threshold_pairs
 from bmfjax.optimize import best_reconstruction, panpal, polish, primp, trusted
@@ -214,8 +214,6 @@ def _share(cells: dict, flag: str) -> str:
     return f"{sum(cell[flag] for cell in cells.values())} of {len(cells)}"
 
 
-NOTES = notes(("fa4df0e", "one thread, on a shared machine"))
-
 ANSWER = """
 The polish is within 2 % of the best published number of wrong entries on 24 of 24 matrices and
 ranks of Kovacs, Gunluk and Hauser (2021), and below it on 15. It has at most the errors of
@@ -248,7 +246,7 @@ def _probable(case: dict) -> str:
     return ", ".join(f"{n}: {p:.2f}" for n, p in case["rank_probabilities"].items() if p >= 0.005)
 
 
-@page_of_each(__doc__, notes=NOTES)
+@page_of_each(__doc__, notes=[("fa4df0e", "one thread, on a shared machine")])
 def tables(found: dict):
     yield settings_of(found)
     if "thesis" in found:

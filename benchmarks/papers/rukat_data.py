@@ -21,7 +21,7 @@ from jax import random
 import bmfjax
 from benchmarks.agreement.long_matrix import HIDDEN, column_probability, log_score
 from benchmarks.device import script
-from benchmarks.form import Records, figures, page, settings_of, shown
+from benchmarks.form import figures, page, settings_of, shown
 from benchmarks.papers.boolean_runs import Schedule, empty_basis, program
 from bmfjax.kernels.boolean.words import packed_data
 
@@ -93,7 +93,7 @@ start; five of eight are empty there. Single chains of the OrMachine as publishe
 
 
 @page(__doc__, "rukat_data", "rukat_published")
-def tables(records: Records):
+def tables(records: dict):
     found = figures(records, "rukat_data")
     yield (
         "Sub-samples with a tenth of the entries hidden: mean log probability of these, and the "

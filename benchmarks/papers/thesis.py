@@ -34,7 +34,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import SECONDS, Records, figures, notes, number, page, shown, with_error
+from benchmarks.form import SECONDS, figures, number, page, shown, with_error
 from benchmarks.record import write_record
 from bmfjax.data import thesis_matrix
 from bmfjax.diagnostics import oracle_threshold
@@ -265,7 +265,7 @@ def write_records(work: Path, shorter: int, output: Path | None, part: str = "")
         print(write_record(f"thesis_runs{end}", figures, output))
 
 
-NOTES = notes(
+NOTES = [
     ("a0cd576", SECONDS, "thesis_tables"),
     (
         "343f20f",
@@ -281,7 +281,7 @@ NOTES = notes(
         "several commands on one folder, which held these runs; other work ran beside them",
         "thesis_runs",
     ),
-)  # fmt: skip
+]  # fmt: skip
 
 ANSWER = """
 In what they say, not in their figures: from the optimum the truth is kept on the clean matrix in
@@ -314,7 +314,7 @@ one.
     question="Do the tables of Gonsior (2019) come out of `IASG.thesis`?",
     notes=NOTES,
 )
-def tables(records: Records):
+def tables(records: dict):
     found = figures(records, "thesis_tables")
     rows = _rows_of_parts(records)
     yield (
@@ -383,7 +383,7 @@ def _pair(row: dict, one: str, other: str, digits: int = 3) -> str:
     return f"{number(row[one], digits)}, {number(row[other], digits)}"
 
 
-def _rows_of_parts(records: Records) -> list[dict]:
+def _rows_of_parts(records: dict) -> list[dict]:
     """Return the rows of all records of a page, a run once: the earlier record's."""
     rows = {}
     for name in sorted(records):
@@ -408,7 +408,7 @@ def lowest_error(row: dict, of: str) -> str:
     question="What do the other runs of Gonsior (2019) and its figures show?",
     notes=NOTES,
 )
-def tables_of_runs(records: Records):
+def tables_of_runs(records: dict):
     rows = sorted(_rows_of_parts(records), key=_run_of)
     left = _runs_left(records, rows)
     yield (
@@ -443,7 +443,7 @@ def tables_of_runs(records: Records):
         yield f"![{caption}](thesis_figure_4_{name}.png)\n\nFigure 4.{int(name)}: {caption}"
 
 
-def _runs_left(records: Records, rows) -> int | None:
+def _runs_left(records: dict, rows) -> int | None:
     """How many runs of the thesis's table 3.2 are in no record: a part knows its own folder."""
     first = figures(records, "thesis_runs")
     left, known = (first.get(n) for n in ("runs_of_table_3_2_left", "rows"))

@@ -15,7 +15,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import notes, number, page_of_one, shown
+from benchmarks.form import number, page_of_one, shown
 from benchmarks.papers.thesis import lowest_error
 from bmfjax.data import thesis_matrix
 from bmfjax.diagnostics import oracle_threshold
@@ -125,7 +125,7 @@ def study(seconds: float):
                     yield about | {"start": start, "sampler": sampler} | row
 
 
-NOTES = notes(("a0cd576", "other work ran beside it: draws are fewer than on a free core"))
+NOTES = [("a0cd576", "other work ran beside it: draws are fewer than on a free core")]
 
 ANSWER = """
 Nothing of the tiles. With the precision fixed at 1, as in the thesis, the exact sampler gets all

@@ -18,7 +18,7 @@ from jax import random
 
 from benchmarks.chains import mean_after
 from benchmarks.device import script
-from benchmarks.form import Records, mean_and_error, page, table, with_error
+from benchmarks.form import mean_and_error, page, table, with_error
 from bmfjax.data import InputError
 from bmfjax.kernels.variants.effects import entry_logits, ormachine_effects
 from bmfjax.kernels.variants.observed_entries import num_chunks, observed_entries
@@ -186,7 +186,7 @@ and nothing clear at 10 % and below.
 
 
 @page(__doc__, "movielens*", "probit_movielens*")
-def tables(records: Records):
+def tables(records: dict):
     yield (
         "Per cent of the unobserved ratings on the right side of the mean, with standard errors "
         "over the splits. Published are Rukat et al. (2017), from the slides of their talk, and "

@@ -19,17 +19,7 @@ import pandas as pd
 
 from benchmarks.calibration.cell_moments import cell_moments, noisy_interval
 from benchmarks.device import script
-from benchmarks.form import (
-    SECONDS,
-    Records,
-    mean_and_error,
-    named,
-    notes,
-    number,
-    page,
-    shown,
-    table,
-)
+from benchmarks.form import SECONDS, mean_and_error, named, number, page, shown, table
 from benchmarks.prediction.pmf_runs import predict
 from bmfjax.data import InputError
 from bmfjax.data.attributes import rated_attributes, read_attributes, standardised
@@ -178,7 +168,7 @@ def one_fold(density, train, test, shape, layout, options, seed, known=None, noi
     return float(np.sqrt(np.mean((mean - test[:, 2]) ** 2))), inside, seconds
 
 
-NOTES = notes(("55e7bda", SECONDS))
+NOTES = [("55e7bda", SECONDS)]
 
 ANSWER = """
 The root mean squared error on MovieLens 100K is 0.8975 with `pmf` and 0.8965 with `ordered-probit`,
@@ -200,7 +190,7 @@ intervals. The targets were 0.882, and 90 % within half a percent:
 
 
 @page(__doc__, "pmf_movielens", notes=NOTES)
-def tables(records: Records):
+def tables(records: dict):
     yield (
         "Root mean squared error of predicted stars, mean of the publisher's five folds with its "
         "standard error. Published: roots of the five-fold mean squared errors in Brouwer's "
@@ -219,7 +209,7 @@ def tables(records: Records):
     question="Do attributes of users and films predict stars better?",
     notes=NOTES,
 )
-def tables_of_attributes(records: Records):
+def tables_of_attributes(records: dict):
     yield (
         "Root mean squared error of predicted stars and per cent of the held-out stars inside of "
         "their 90 % intervals, means over the publisher's five folds with standard errors. "
@@ -230,7 +220,7 @@ def tables_of_attributes(records: Records):
         yield models
 
 
-def _models(records: Records, **more: str):
+def _models(records: dict, **more: str):
     """Return the figures of each record, and a table of its models below the name of its data."""
     for record in records.values():
         found = record["figures"]

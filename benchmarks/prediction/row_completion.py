@@ -25,7 +25,6 @@ import bmfjax
 from benchmarks.device import script, some
 from benchmarks.form import (
     SECONDS,
-    notes,
     number,
     page_of_one,
     percent,
@@ -203,8 +202,6 @@ def of_set(name: str, options) -> dict:
     return found | {"processor_seconds": round(time.process_time() - began, 1)}
 
 
-NOTES = notes(("55e7bda", SECONDS))
-
 ANSWER = """
 In 11 of 20 cells, yes: the target was half of them. Four density benchmarks with their published
 split: Jester, Audio, NLTCS and DNA. On every test row 10, 30, 50, 70 or 90 % of the columns are
@@ -231,7 +228,7 @@ with effects of columns.
 SET_NAMES = {"nltcs": "NLTCS", "baudio": "Audio", "jester": "Jester", "dna": "DNA"}
 
 
-@page_of_one(__doc__, notes=NOTES)
+@page_of_one(__doc__, notes=[("55e7bda", SECONDS)])
 def tables(found: dict):
     sets, shares = found.get("sets", {}), found.get("shares", ())
     yield (

@@ -19,7 +19,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import COMMIT, held, script, some
-from benchmarks.form import Records, figures, number, page, parts_of, shown
+from benchmarks.form import figures, number, page, parts_of, shown
 from benchmarks.prediction.row_completion import SET_NAMES, mean_and_error, read_split
 from benchmarks.record import commit_of, figures_of, write_joined
 from bmfjax.data import BinaryMatrix
@@ -99,7 +99,7 @@ models for the most part.
 
 
 @page(__doc__)
-def tables(records: Records):
+def tables(records: dict):
     found = figures(records, "whole_rows")
     runs = found.get("runs", [])
     yield (

@@ -11,7 +11,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import named, notes, page_of_each, shown, with_error
+from benchmarks.form import named, page_of_each, shown, with_error
 from bmfjax.posterior.evidence import rank_probabilities
 
 
@@ -38,10 +38,10 @@ def one_rank(rank: int, options) -> dict:
     return figures
 
 
-NOTES = notes(
+NOTES = [
     ("e5683f1", "other work ran beside ranks 5 to 7: their seconds are upper bounds"),
     ("d892af5", "one core, and shared: seconds are upper bounds"),
-)  # fmt: skip
+]  # fmt: skip
 
 ANSWER = """
 Rank 8 is the likeliest of ranks 2 to 8, with a probability of 0.976 ± 0.013 under a uniform prior

@@ -14,7 +14,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import listed, named, notes, page_of_one, settings_of, shown
+from benchmarks.form import listed, named, page_of_one, settings_of, shown
 from benchmarks.prediction.panel_baselines import log_score
 from bmfjax.diagnostics import ess_bulk, split_rhat
 
@@ -137,8 +137,6 @@ def one_matrix(seed: int, options) -> dict:
     }
 
 
-NOTES = notes(("6b3958c", "the machine was shared: compare processor seconds"))
-
 ANSWER = """
 All eight exclusive components are found and 10 of 12 overlapping ones, on both matrices, by chains
 that agree (R-hat of the log joint 1.007 and 1.001). The targets were 12 of 12 and a minute: a fit
@@ -152,7 +150,7 @@ matrices boolmf finds 8 of 8 and 10 to 11 of 12 in 460 to 480 s, as read in its 
 """
 
 
-@page_of_one(__doc__, notes=NOTES)
+@page_of_one(__doc__, notes=[("6b3958c", "the machine was shared: compare processor seconds")])
 def tables(found: dict):
     yield (
         "The benchmark of siddC/boolmf, drawn anew from its description: eight exclusive and "

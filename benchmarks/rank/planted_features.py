@@ -31,7 +31,7 @@ from scipy.special import expit, log_expit, logsumexp, softmax
 
 import bmfjax
 from benchmarks.device import COMMIT, held, script, some
-from benchmarks.form import Records, number, page, parts_of, percent, table
+from benchmarks.form import number, page, parts_of, percent, table
 from benchmarks.record import commit_of, figures_of, write_joined
 from bmfjax.diagnostics.most_probable import log_posterior
 
@@ -266,7 +266,7 @@ tiles overlap their effects add, which the Boolean product does not.
 
 
 @page(__doc__)
-def tables(records: Records):
+def tables(records: dict):
     (record,) = records.values()
     runs = record["figures"]["runs"]
     yield (

@@ -38,18 +38,7 @@ from scipy import special
 import bmfjax
 from benchmarks.agreement.ormachine_convergence import stored
 from benchmarks.device import script, some
-from benchmarks.form import (
-    SECONDS,
-    Records,
-    named,
-    notes,
-    number,
-    page,
-    settings_of,
-    shown,
-    table,
-    with_error,
-)
+from benchmarks.form import SECONDS, named, number, page, settings_of, shown, table, with_error
 from bmfjax.cli import main as main_of_cli
 
 RANKS, FLIPS, REPEATS, SHAPE = range(2, 11), (0.0, 0.1, 0.2), 3, (200, 500)
@@ -284,11 +273,11 @@ STUDIES = {
 }  # fmt: skip
 
 
-NOTES = notes(
+NOTES = [
     ("7ed84f2", SECONDS), ("9db28bd", SECONDS),
     ("5aad51d", "light work ran beside it: seconds are upper bounds"),
     ("fe8dc27", "light work ran beside it: seconds are upper bounds"),
-)  # fmt: skip
+]  # fmt: skip
 
 ANSWER = """
 Of random products, yes: on the grid of Rukat and Yau (2019), 200 x 500 with up to 20 % of the
@@ -318,7 +307,7 @@ prior, with up to four factors, they are the true one as often as they say.
 
 
 @page(__doc__, "rank_recovery*", notes=NOTES)
-def tables(records: Records):
+def tables(records: dict):
     yield '`bmfjax.fit(data, "auto")`.'
     for name, record in records.items():
         found = record["figures"]

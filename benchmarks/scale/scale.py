@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from benchmarks.device import HIDDEN, apart, script, some
-from benchmarks.form import SECONDS, named, notes, page_of_one, percent, shown
+from benchmarks.form import SECONDS, named, page_of_one, percent, shown
 
 #: Rows, columns, and the steps of warm-up and sampling.
 SIZES = {
@@ -78,8 +78,6 @@ def wrong_entries(usage, basis, fit) -> int:
     return wrong
 
 
-NOTES = notes(("7d82477", SECONDS))
-
 ANSWER = """
 1.3 million rows by 20,000 columns, on two cores and in 8.0 GB (10 were asked), with no other matrix
 than packed words. A sweep of two chains takes 12.2 s (90 were asked). After the starts and twelve
@@ -96,7 +94,7 @@ verdicts say rightly that draws are too few.
 """  # noqa: E501
 
 
-@page_of_one(__doc__, notes=NOTES)
+@page_of_one(__doc__, notes=[("7d82477", SECONDS)])
 def tables(found: dict):
     yield (
         f"Boolean products of rank {found['rank']} with {percent(found['flip'], 0)} % of the "

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.device import HIDDEN, apart, script, some
-from benchmarks.form import notes, page_of_one, shown
+from benchmarks.form import page_of_one, shown
 
 #: Rows, columns, the share of stored entries, steps of warm-up and of sampling, and the ways.
 SIZES = {
@@ -96,8 +96,6 @@ def one_run(options) -> dict:
     }
 
 
-NOTES = notes(("b389418", "other work ran beside it: compare processor seconds"))
-
 ANSWER = """
 Of 20,000 x 5,000 entries, of which 1 % are stored, the relaxed model takes 0.61 GB sparse and 2.96
 GB dense, and a tenth of the time. "nmf" takes 0.75 GB and 6.90 GB, and a hundredth of the time:
@@ -115,7 +113,7 @@ compiled programs. These are runs of ten sweeps.
 """  # noqa: E501
 
 
-@page_of_one(__doc__, notes=NOTES)
+@page_of_one(__doc__, notes=[("b389418", "other work ran beside it: compare processor seconds")])
 def tables(found: dict):
     yield (
         f"Rank {found.get('rank')}, {found.get('chains')} chains. Memory is the peak beyond that "

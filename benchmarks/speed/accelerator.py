@@ -27,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))  # so that it runs as a file
 
 from benchmarks.device import COMMIT, script, some
-from benchmarks.form import Records, named, notes, number, page, shown, table
+from benchmarks.form import named, number, page, shown, table
 from benchmarks.record import write_record
 from benchmarks.speed.accelerator_phases import (
     BESIDE,
@@ -90,7 +90,7 @@ def slug(kind: str) -> str:
     return re.sub(r"\W+", "_", model[0] if model else kind).strip("_").lower()
 
 
-NOTES = notes(
+NOTES = [
     (
         "46765b9",
         "in this commit the loop over factors was not unrolled below 1,048,576 words, which cost 1 "
@@ -103,7 +103,7 @@ NOTES = notes(
         "on six cores; counts_by_code took turns with it on the card until the starts; a million "
         "stars did not end in time; the tests did not begin, for want of files of theirs",
     ),
-)  # fmt: skip
+]  # fmt: skip
 
 ANSWER = """
 On one NVIDIA H200 a sweep of 1,300,000 x 20,000 takes 12.6 ms with kernels of our own (64.5 ms with
@@ -139,7 +139,7 @@ SWEEPS = (
 
 
 @page(__doc__, "accelerator_[!c]*", "accelerator_cpu*", notes=NOTES)
-def tables(records: Records):
+def tables(records: dict):
     yield (
         "One command, on one device. Boolean sweeps are of one chain on random words; the votes "
         "have four temperatures; the other models have four chains. Medians of three rounds. `at "

@@ -24,7 +24,7 @@ from jax.experimental import topologies
 from jax.sharding import NamedSharding, PartitionSpec
 
 from benchmarks.device import script, some
-from benchmarks.form import notes, number, page_of_each, table
+from benchmarks.form import number, page_of_each, table
 from benchmarks.speed.accelerator_phases import _ratings
 from bmfjax.families import ask
 from bmfjax.kernels.boolean.density import BooleanDensity
@@ -143,8 +143,6 @@ def compiled(step, shapes, devices) -> dict:
     }
 
 
-NOTES = notes(("85cf174", "one core, with other work beside it"))
-
 ANSWER = """
 Yes, all nine steps that were tried, for an H200 and a TPU v5e, on a machine that has neither.
 
@@ -160,7 +158,7 @@ scratch of almost its size again, and takes 286 s on one core that other work sh
 
 @page_of_each(
     __doc__,
-    notes=NOTES,
+    notes=[("85cf174", "one core, with other work beside it")],
     intro=(
         "Compiled ahead of time, on a machine without either; nothing was run. One step of one "
         "chain; bytes are those that the compiled program asks for."

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.device import HIDDEN, apart, reset_peak, resident, script
-from benchmarks.form import named, notes, number, page_of_one, shown
+from benchmarks.form import named, number, page_of_one, shown
 
 ALL = ("align", "most probable", "verdict", "summary", "probability", "save")
 #: Rows, columns, rank, kept draws of each of four chains, steps that are measured.
@@ -108,8 +108,6 @@ def run_step(options) -> dict:
     }
 
 
-NOTES = notes(("fd25565", "run with OPENBLAS_NUM_THREADS=1"))
-
 ANSWER = """
 Every step takes less memory than 16 times the packed draws; a file of draws is written a few at a
 time. Beside what a step was given the verdict takes most, 111 MB, and the summary of 100,000 x
@@ -117,7 +115,7 @@ time. Beside what a step was given the verdict takes most, 111 MB, and the summa
 """
 
 
-@page_of_one(__doc__, notes=NOTES)
+@page_of_one(__doc__, notes=[("fd25565", "run with OPENBLAS_NUM_THREADS=1")])
 def tables(found: dict):
     yield (
         "Peak memory beside what a step was given, and processor seconds, for synthetic draws of "

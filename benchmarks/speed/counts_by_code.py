@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from benchmarks.device import COMMIT, script, some
-from benchmarks.form import named, notes, page_of_one, shown
+from benchmarks.form import named, page_of_one, shown
 from benchmarks.speed import accelerator_phases
 from benchmarks.speed.accelerator_phases import BOOLEAN, Found
 from benchmarks.speed.one_kernel import WEIGHTS, timed
@@ -110,13 +110,13 @@ def sweeps():
 
 PARTS = {"draws": draws, "sweeps": sweeps}
 
-NOTES = notes(
+NOTES = [
     (
         "543e6a34",
         "with other work on the card; at rank 4 the pieces were 81,600 rows long, which kept the "
         "card waiting: such ranks have shorter ones since, and are drawn by the kernel",
     ),
-)  # fmt: skip
+]  # fmt: skip
 
 ANSWER = """
 Yes: on an NVIDIA H200, with other work on the card, a sweep of 1,300,000 x 20,000 at rank 10 takes

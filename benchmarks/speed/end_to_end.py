@@ -18,7 +18,7 @@ import scipy.io
 import scipy.sparse as sp
 
 from benchmarks.device import HIDDEN, apart, script, some
-from benchmarks.form import SECONDS, named, notes, number, page_of_one, percent, shown, table
+from benchmarks.form import SECONDS, named, number, page_of_one, percent, shown, table
 from benchmarks.scale.scale import wrong_entries
 
 ROWS, COLUMNS, RANK = 100_000, 2_000, 20
@@ -97,8 +97,6 @@ def found_in(output: Path, usage, basis) -> dict:
     }
 
 
-NOTES = notes(("fd25565", SECONDS))
-
 ANSWER = """
 181 s from a compressed `.npz` of 100,000 x 2,000 entries to the report, at rank 20 on two cores,
 and 177 s from an `.mtx` of 117 MB. The peak is 2.5 GB of memory. It is `bmfjax fit FILE --rank 20
@@ -108,7 +106,7 @@ missing and 0.2 % of all entries are ones by chance.
 """
 
 
-@page_of_one(__doc__, notes=NOTES)
+@page_of_one(__doc__, notes=[("fd25565", SECONDS)])
 def tables(found: dict):
     yield (
         f"`bmfjax fit` at its defaults with rank {found['rank']}, {found['threads']} cores, on a "

@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 
 from benchmarks.device import COMMIT, HIDDEN, apart, script
-from benchmarks.form import SECONDS, Records, notes, number, page, shown, table
+from benchmarks.form import SECONDS, number, page, shown, table
 
 PHASES = ("import", "compile", "start", "sample", "after")
 MUSHROOM, RATINGS = "mushroom, rank 10", "MovieLens 100K, u1"
@@ -304,13 +304,13 @@ def cases(options) -> list[str]:
 
 
 EARLIER = "of Boolean products, which were the default then"
-NOTES = notes(
+NOTES = [
     ("3bb109d7", f"{SECONDS}; with births of features by an EM algorithm, taken back since"),
     ("492c5590", "each on one core"), ("fe743be", EARLIER), ("fa4df0e", f"the first {EARLIER}"),
     ("7d82477", f"{EARLIER}; {SECONDS}"),
     ("064a79b3", "one core of a machine of 16, of which others worked"),
     ("055c4a76", "four other processes on two threads of one core"),
-)  # fmt: skip
+]  # fmt: skip
 
 ANSWER = """
 More than were the aim. These are processor seconds of binary features, the default, each on one
@@ -346,7 +346,7 @@ the two threads of one core, all of 20 had a result, 8 a page, and none ended wi
 
 
 @page(__doc__, "first_answer*", notes=NOTES)
-def tables(records: Records):
+def tables(records: dict):
     yield (
         "Processor seconds of `bmfjax fit`, from start to report; warm: compiled programs are in "
         "the cache folder. `clock` has the seconds that passed, `limit` the `--max-time` that was "

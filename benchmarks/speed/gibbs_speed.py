@@ -16,7 +16,7 @@ from numpyro.infer import MCMC, NUTS, init_to_value
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import named, notes, page_of_each, shown
+from benchmarks.form import named, page_of_each, shown
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import ChainRun, TruncatedGibbs
 from bmfjax.kernels.relaxed.data import cross_product, residual_sum_of_squares
@@ -131,10 +131,10 @@ def numpyro_log_joint(model, data, position):
     return log_density(model, (data,), {}, position)[0]
 
 
-NOTES = notes(
+NOTES = [
     ("639dbaf", "before blocks followed the device; its part on NUTS, of five draws, is left out"),
     ("8ba5244", "on one core, with another measurement on the other"),
-)  # fmt: skip
+]  # fmt: skip
 
 ANSWER = """
 1.9 ms at 512 x 512 and rank 30, which is 3.26 times its bare matrix products. At 128 x 128 it gives

@@ -15,7 +15,7 @@ import numpy as np
 
 import bmfjax
 from benchmarks.device import HIDDEN, apart, script
-from benchmarks.form import named, notes, page_of_one, shown
+from benchmarks.form import named, page_of_one, shown
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import recall_at
 from bmfjax.families import ask
@@ -105,8 +105,6 @@ def steps_timed(rows: int, columns: int, sampler: str, steps: int) -> dict:
     return {"processor seconds a step": round(seconds, 4), "megabytes": round(memory)}
 
 
-NOTES = notes(("b1ae58e", "the machine was shared: compare processor seconds"))
-
 ANSWER = """
 All entries, up to 10^8: they reach better bounds and a better recall in less processor time. This
 is why `batch` is the default up to that size. Synthetic matrices at rank 10, at most 500 steps a
@@ -123,7 +121,7 @@ compilation.
 """
 
 
-@page_of_one(__doc__, notes=NOTES)
+@page_of_one(__doc__, notes=[("b1ae58e", "the machine was shared: compare processor seconds")])
 def tables(found: dict):
     yield (
         f"Synthetic matrices, rank {found.get('rank')}, at most {found.get('most steps')} steps a"

@@ -26,7 +26,7 @@ from numpyro.optim import Adam
 
 import bmfjax
 from benchmarks.device import script
-from benchmarks.form import named, notes, number, page_of_one, shown
+from benchmarks.form import named, number, page_of_one, shown
 from bmfjax.diagnostics import ess_bulk, split_rhat
 
 CORRELATION, WARMUP, POINTS, BLOCK = 0.7, 500, 500, 50_000
@@ -240,9 +240,9 @@ def against_nuts(x, y, rows: int) -> dict:
     }
 
 
-NOTES = notes(
+NOTES = [
     ("506039b", "other work ran beside it: compare processor seconds; all start at the mode"),
-)  # fmt: skip
+]  # fmt: skip
 
 ANSWER = """
 After 2.5 processor seconds, start included, with `SGLD(step_size=2.0, num_steps=2)`: means and

@@ -17,7 +17,7 @@ from jax import random
 import bmfjax
 from benchmarks.calibration.bias_table import Posterior, compare, moments
 from benchmarks.device import script
-from benchmarks.form import named, notes, page_of_one, shown
+from benchmarks.form import named, page_of_one, shown
 from bmfjax.infer import ChainRun
 
 RANK, STRETCH = 30, 20
@@ -78,13 +78,13 @@ def size_row(size: int, options) -> dict:
     return rows
 
 
-NOTES = notes(
+NOTES = [
     (
         "2d06297",
         "before all data were taken where the estimated residual is noisy; other work ran beside "
         "it",
     ),
-)  # fmt: skip
+]  # fmt: skip
 
 ANSWER = """
 Between 4,096 x 4,096 and 8,192 x 8,192 entries, at rank 30: an effective draw of `AuxiliaryGibbs`

@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax, random
 
 from benchmarks.device import COMMIT, script, some
-from benchmarks.form import named, notes, page_of_one, shown
+from benchmarks.form import named, page_of_one, shown
 from benchmarks.speed import accelerator_phases
 from benchmarks.speed.accelerator_phases import BOOLEAN, LARGEST, MODELS, Found
 from bmfjax.data import BinaryMatrix
@@ -202,13 +202,13 @@ def compiling(found: Found) -> None:
 SWEEP = ("sweep_ms", "sweep_ms_quickest", "compile_seconds")
 PARTS = {"kernel": kernel, "sweeps": sweeps, "features": features, "compiling": compiling}
 
-NOTES = notes(
+NOTES = [
     (
         "6ffd5b3d",
         "by the first version of the script, with four of its parts beside each other on the card, "
         "on four cores; it did the same but for the order",
     ),
-)  # fmt: skip
+]  # fmt: skip
 
 ANSWER = """
 Yes: on an NVIDIA H200 a sweep of 1,300,000 x 20,000 at rank 10 takes 32.4 ms, and 63.7 with arrays.

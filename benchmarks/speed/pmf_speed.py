@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from benchmarks.device import HIDDEN, apart, keep_to, script
-from benchmarks.form import Records, number, page, table
+from benchmarks.form import number, page, table
 
 
 def problem(options):
@@ -109,7 +109,7 @@ _COMPILED = {False: "by XLA's defaults", True: "undivided"}
 
 
 @page(__doc__, "pmf_speed*")
-def tables(records: Records):
+def tables(records: dict):
     yield (
         "Milliseconds of a sweep on a random matrix, without effects: the least of the sweeps, and "
         "in brackets the median. By its defaults XLA divides loops among threads. `bmfjax.fit` "
