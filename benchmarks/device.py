@@ -59,6 +59,15 @@ def script(doc: str, given: dict | None = None, /, *, child=None, **options):
     return begun
 
 
+def growing(figures: dict, table: str, cases, one):
+    """Yield figures whenever ``one(case)`` has come into their table, by the name of the case."""
+    found = figures.setdefault(table, {})
+    for case in cases:
+        found[str(case)] = one(case)
+        print(case, found[str(case)], flush=True)
+        yield figures
+
+
 def held(options: argparse.Namespace) -> dict:
     """Return the figures of the record that an earlier run of a script has written, if any."""
     path = options.results / f"{options.record}.json"

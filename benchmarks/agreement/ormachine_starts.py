@@ -16,7 +16,7 @@ from jax import random
 
 import bmfjax
 from benchmarks.agreement.relaxed_starts import KINDS, RANK
-from benchmarks.device import script, some
+from benchmarks.device import growing, script, some
 from benchmarks.form import listed, named, number, page_of_each, settings_of, shown, table
 from bmfjax.diagnostics import split_rhat
 from bmfjax.families.boolean import default_options
@@ -148,10 +148,6 @@ def _starts_of_kind(kind: str, matrices: dict) -> list:
     kinds=some(KINDS),
 )  # fmt: skip
 def main(options):
-    settings = {n: getattr(options, n) for n in ("size", "chains", "warmup", "samples")}
-    table = {}
-    for seed in range(options.seeds):
-        for kind in options.kinds:
-            table[f"{kind}, {seed}"] = found = one_matrix(kind, seed, options)
-            print(kind, seed, found, flush=True)
-            yield settings | {"matrices": table}
+    cases = {f"{kind}, {n}": (kind, n) for n in range(options.seeds) for kind in options.kinds}
+    figures = {n: getattr(options, n) for n in ("size", "chains", "warmup", "samples")}
+    yield from growing(figures, "matrices", cases, lambda c: one_matrix(*cases[c], options))

@@ -15,7 +15,7 @@ import numpy as np
 from jax import random
 
 import bmfjax
-from benchmarks.device import script, some
+from benchmarks.device import growing, script, some
 from benchmarks.form import named, number, page_of_one, settings_of, shown
 from bmfjax.diagnostics import (
     align,
@@ -157,10 +157,7 @@ def _range(case: dict) -> str:
     seeds=(3, "matrices of each kind"), kinds=some(KINDS),
 )  # fmt: skip
 def main(options):
-    table = {}
-    for kind in options.kinds:
-        for seed in range(options.seeds):
-            table[f"{kind}, {seed}"] = one_matrix(kind, seed, options)
-            print(kind, seed, table[f"{kind}, {seed}"], flush=True)
-    settings = {n: getattr(options, n) for n in ("size", "chains", "warmup", "anneal", "samples")}
-    return {**settings, "matrices": table}
+    cases = {f"{kind}, {n}": (kind, n) for kind in options.kinds for n in range(options.seeds)}
+    names = ("size", "chains", "warmup", "anneal", "samples")
+    figures = {n: getattr(options, n) for n in names}
+    yield from growing(figures, "matrices", cases, lambda c: one_matrix(*cases[c], options))

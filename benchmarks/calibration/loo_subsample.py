@@ -16,7 +16,7 @@ import arviz
 import numpy as np
 
 import bmfjax
-from benchmarks.device import reset_peak, resident, script, some
+from benchmarks.device import growing, reset_peak, resident, script, some
 from benchmarks.form import named, page_of_one, shown
 from bmfjax.diagnostics import leave_one_out
 
@@ -132,8 +132,5 @@ def tables(found: dict):
     observations=(5000, "entries that are scored"),
 )  # fmt: skip
 def main(options):
-    rows = {}
-    for model in options.models:
-        rows[model] = row(model, options.size, options.rank, options.observations)
-        print(model, rows[model], flush=True)
-    return {"rank": options.rank, "rows": rows}
+    size = options.size, options.rank, options.observations
+    yield from growing({"rank": options.rank}, "rows", options.models, lambda m: row(m, *size))

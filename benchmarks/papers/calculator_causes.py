@@ -22,7 +22,7 @@ import numpy as np
 from jax import random
 
 from benchmarks.chains import mean_after
-from benchmarks.device import script, some
+from benchmarks.device import growing, script, some
 from benchmarks.form import figures, mean_and_error, named, page, settings_of, shown
 from benchmarks.papers import calculator_digits as digits
 from bmfjax.data import BinaryMatrix
@@ -230,9 +230,6 @@ def tables(records: dict):
 )  # fmt: skip
 def main(options):
     warnings.filterwarnings("ignore", message="layer 2 has")  # ten factors for ten digits
-    found = {n: getattr(options, n) for n in ("seeds", "chains", "sweeps")} | {"cases": {}}
-    for name in options.cases:
-        found["cases"][name] = measure(CASES[name], options)
-        print(name, found["cases"][name], flush=True)
+    found = {n: getattr(options, n) for n in ("seeds", "chains", "sweeps")}
     options.record = options.name
-    return found
+    yield from growing(found, "cases", options.cases, lambda name: measure(CASES[name], options))

@@ -20,7 +20,7 @@ import numpy as np
 from jax import random
 
 import bmfjax
-from benchmarks.device import script, some
+from benchmarks.device import growing, script, some
 from benchmarks.form import mean_and_error, named, page_of_each, percent, settings_of, shown
 from benchmarks.papers.boolean_runs import Schedule, empty_basis, program, random_bits
 from bmfjax.data import BinaryMatrix
@@ -271,10 +271,6 @@ def _ways(share: str, case: dict):
 def main(options):
     options.shares = options.shares or ([0.05] if options.compare else list(SHARES))
     schedule = Schedule(**{n: getattr(options, n) for n in Schedule._fields})
-    rows = {}
-    for share in options.shares:
-        rows[str(share)] = one_share(options, schedule, share)
-        print(share, rows[str(share)], flush=True)
     figures = {
         "size": options.size,
         "rank": RANK,
@@ -283,7 +279,7 @@ def main(options):
         "schedule": schedule._asdict(),
         "entries_needed_at_least": bound(options.size, RANK),
         "sources": SOURCES,
-        "shares": rows,
     }
     options.record += "_ways" if options.compare else ""
-    return figures
+    shares = functools.partial(one_share, options, schedule)
+    yield from growing(figures, "shares", options.shares, shares)

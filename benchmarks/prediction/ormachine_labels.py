@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 import bmfjax
 from benchmarks.agreement.ormachine_convergence import stored
-from benchmarks.device import script
+from benchmarks.device import growing, script
 from benchmarks.form import (
     named,
     number,
@@ -163,11 +163,12 @@ def tables(found: dict):
 )  # fmt: skip
 def main(options):
     figures = {n: getattr(options, n) for n in ("rank", "chains", "warmup", "samples")}
-    figures |= {"folds": FOLDS, "data": {}}
+    figures |= {"folds": FOLDS}
     sources = {"digits": digits} | {p.stem: lambda p=p: from_file(p) for p in options.files}
-    for name, source in sources.items():
+
+    def one(name):
         began = time.perf_counter()
-        found = one_data_set(*source(), options)
-        figures["data"][name] = found | {"seconds": round(time.perf_counter() - began, 1)}
-        print(name, figures["data"][name], flush=True)
-    return figures
+        found = one_data_set(*sources[name](), options)
+        return found | {"seconds": round(time.perf_counter() - began, 1)}
+
+    yield from growing(figures, "data", sources, one)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.device import script
+from benchmarks.device import growing, script
 from benchmarks.form import page_of_one, shown, with_error
 
 
@@ -71,11 +71,9 @@ def tables(found: dict):
     max_cpu=(60.0, "processor seconds of a fit"),
 )  # fmt: skip
 def main(options):
-    runs = {}
-    for path in options.files:
-        counts = pd.read_csv(path)
-        runs[path.stem] = [
-            one(counts, options.rank, scale, options.max_cpu) for scale in (None, 1.0)
-        ]
-        print(path.stem, runs[path.stem], flush=True)
-        yield {"rank": options.rank, "runs": runs}
+    tables = {path.stem: pd.read_csv(path) for path in options.files}
+
+    def both(name):
+        return [one(tables[name], options.rank, scale, options.max_cpu) for scale in (None, 1.0)]
+
+    yield from growing({"rank": options.rank}, "runs", tables, both)

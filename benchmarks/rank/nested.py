@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 import bmfjax
-from benchmarks.device import script
+from benchmarks.device import growing, script
 from benchmarks.form import listed, named, page_of_one, settings_of, shown
 from benchmarks.prediction.panel_baselines import log_score
 from bmfjax.diagnostics import ess_bulk, split_rhat
@@ -178,8 +178,6 @@ def tables(found: dict):
     max_time=(float, "seconds of sampling; default: that of the fit"),
 )  # fmt: skip
 def main(options):
-    table = {}
-    for seed in range(options.seeds):
-        table[f"seed {seed}"] = figures = one_matrix(seed, options)
-        print(seed, figures, flush=True)
-        yield {"chains": options.chains, "max_time": options.max_time, "matrices": table}
+    cases = {f"seed {seed}": seed for seed in range(options.seeds)}
+    figures = {"chains": options.chains, "max_time": options.max_time}
+    yield from growing(figures, "matrices", cases, lambda c: one_matrix(cases[c], options))

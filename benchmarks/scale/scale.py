@@ -5,13 +5,14 @@ by 20 thousand genes of Rukat et al. (2017). They are made, kept and sampled as 
 size runs in a process of its own.
 """
 
+import functools
 import resource
 import sys
 import time
 
 import numpy as np
 
-from benchmarks.device import HIDDEN, apart, script, some
+from benchmarks.device import HIDDEN, apart, growing, script, some
 from benchmarks.form import SECONDS, named, page_of_one, percent, shown
 
 #: Rows, columns, and the steps of warm-up and sampling.
@@ -113,9 +114,6 @@ def tables(found: dict):
 
 @script(__doc__, child=one_size, only=some(SIZES), seed=0, one=(str, HIDDEN))
 def main(options):
-    settings = {"rank": RANK, "flip": FLIP, "chains": CHAINS, "seed": options.seed}
-    figures = settings | {"sizes": {}}
-    for name in options.only:
-        figures["sizes"][name] = apart("--one", name, "--seed", options.seed)
-        yield figures
-        print(name, figures["sizes"][name], flush=True)
+    figures = {"rank": RANK, "flip": FLIP, "chains": CHAINS, "seed": options.seed}
+    one = functools.partial(apart, "--one")
+    yield from growing(figures, "sizes", options.only, lambda n: one(n, "--seed", options.seed))

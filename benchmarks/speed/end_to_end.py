@@ -17,7 +17,7 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
-from benchmarks.device import HIDDEN, apart, script, some
+from benchmarks.device import HIDDEN, apart, growing, script, some
 from benchmarks.form import SECONDS, named, number, page_of_one, percent, shown, table
 from benchmarks.scale.scale import wrong_entries
 
@@ -139,8 +139,6 @@ def tables(found: dict):
 def main(options):
     shape = {"rows": ROWS, "columns": COLUMNS, "rank": RANK, "seed": options.seed}
     noise = {"density": DENSITY, "missed": MISSED, "strewn": STREWN}
-    figures = shape | noise | {"threads": os.cpu_count(), "formats": {}}
-    for kind in options.only:
-        figures["formats"][kind] = found = apart("--one", kind, "--seed", options.seed)
-        yield figures
-        print(kind, found, flush=True)
+    figures = shape | noise | {"threads": os.cpu_count()}
+    seed = "--seed", options.seed
+    yield from growing(figures, "formats", options.only, lambda n: apart("--one", n, *seed))

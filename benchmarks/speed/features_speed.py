@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from benchmarks.device import HIDDEN, apart, keep_to, script, some
+from benchmarks.device import HIDDEN, apart, growing, keep_to, script, some
 from benchmarks.form import named, page_of_one, shown
 
 #: Rows, columns, rank, and the sweeps of a round.
@@ -72,8 +72,4 @@ def tables(found: dict):
 
 @script(__doc__, child=one, only=some(SIZES), one=(str, HIDDEN))
 def main(options):
-    sizes = {}
-    for name in options.only:
-        sizes[name] = apart("--one", name)
-        print(name, sizes[name], flush=True)
-    return {"sizes": sizes}
+    yield from growing({}, "sizes", options.only, lambda name: apart("--one", name))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import bmfjax
-from benchmarks.device import HIDDEN, apart, script
+from benchmarks.device import HIDDEN, apart, growing, script
 from benchmarks.form import named, page_of_one, shown
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import recall_at
@@ -157,18 +157,16 @@ def main(options):
         return apart("--one", json.dumps(call))
 
     most = options.steps
-    figures = {"rank": RANK, "most steps": most, "fits": {}, "steps": {}}
-    for rows, columns, bias in FITTED:
-        name = f"{rows} x {columns}, bias {bias}"
-        figures["fits"][name] = {s: of("fitted", rows, columns, bias, s, 1, most) for s in SAMPLERS}
-        print(name, figures["fits"][name], flush=True)
-    rows, columns, bias = FITTED[2]
-    figures["default, four starts averaged"] = of("fitted", rows, columns, bias, None, 4, 1000)
-    print(figures["default, four starts averaged"], flush=True)
-    for rows, columns in TIMED:
-        name = f"{rows} x {columns}"
-        figures["steps"][name] = {
-            s: of("steps_timed", rows, columns, s, TIMED_STEPS) for s in SAMPLERS
-        }
-        print(name, figures["steps"][name], flush=True)
-    return figures
+    fits = {f"{rows} x {columns}, bias {bias}": (rows, columns, bias)
+            for rows, columns, bias in FITTED}  # fmt: skip
+    steps = {f"{rows} x {columns}": (rows, columns) for rows, columns in TIMED}
+    figures = {"rank": RANK, "most steps": most}
+    default = of("fitted", *FITTED[2], None, 4, 1000)
+    figures["default, four starts averaged"] = default
+    yield from growing(
+        figures, "fits", fits, lambda n: {s: of("fitted", *fits[n], s, 1, most) for s in SAMPLERS}
+    )
+    yield from growing(
+        figures, "steps", steps,
+        lambda n: {s: of("steps_timed", *steps[n], s, TIMED_STEPS) for s in SAMPLERS},
+    )  # fmt: skip

@@ -12,7 +12,7 @@ import warnings
 
 import numpy as np
 
-from benchmarks.device import script
+from benchmarks.device import growing, script
 from benchmarks.form import named, page_of_one, shown
 from benchmarks.record import versions_of
 from benchmarks.speed.minibatch_regression import BLOCKS, chain, errors, model, reference, simulated
@@ -168,13 +168,14 @@ def tables(found: dict):
 def main(options):
     x, y = simulated(options.rows, COVARIATES, options.seed)
     asked = x, y, reference(x, y)
-    found = {"rows": options.rows, "seconds": options.seconds, "methods": {}}
+    found = {"rows": options.rows, "seconds": options.seconds}
     found["versions_of_peers"] = versions_of(["blackjax"])
-    for name, method in METHODS.items():
+
+    def one(name):
         began = time.process_time()
-        draws, chosen = method(asked, options.seed, options.seconds)
+        draws, chosen = METHODS[name](asked, options.seed, options.seconds)
         spent = round(time.process_time() - began, 1)
         scored = {n: round(v, 5) for n, v in scores(asked, draws).items()}
-        found["methods"][name] = scored | {"chosen": chosen, "processor_seconds": spent}
-        print(name, found["methods"][name], flush=True)
-    return found
+        return scored | {"chosen": chosen, "processor_seconds": spent}
+
+    yield from growing(found, "methods", METHODS, one)

@@ -16,7 +16,7 @@ from jax import random
 
 import bmfjax
 from benchmarks.calibration.bias_table import Posterior, compare, moments
-from benchmarks.device import script
+from benchmarks.device import growing, script
 from benchmarks.form import named, page_of_one, shown
 from bmfjax.infer import ChainRun
 
@@ -126,9 +126,6 @@ def tables(found: dict):
     seconds=(240.0, "at most, of each size"),
 )  # fmt: skip
 def main(options):
-    table = {}
-    for size in options.sizes:
-        table[str(size)] = size_row(size, options)
-        print(size, *table[str(size)].items(), sep="\n  ", flush=True)
-    figures = {n: getattr(options, n) for n in ("batches", "warmup", "draws", "seconds")}
-    return {"rank": RANK, **figures, "sizes": table}
+    names = ("batches", "warmup", "draws", "seconds")
+    figures = {"rank": RANK} | {n: getattr(options, n) for n in names}
+    yield from growing(figures, "sizes", options.sizes, lambda size: size_row(size, options))

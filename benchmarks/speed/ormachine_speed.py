@@ -7,6 +7,7 @@ rank 8 as small matrices are sampled: one factor matrix is summed out, and a swe
 replicas at temperatures of their own.
 """
 
+import functools
 import time
 
 import jax
@@ -15,7 +16,7 @@ import numpy as np
 from jax import lax, random
 
 import bmfjax
-from benchmarks.device import script, some
+from benchmarks.device import growing, script, some
 from benchmarks.form import page_of_each, shown
 from bmfjax.infer import geometric_ladder, parallel_tempering
 from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
@@ -160,8 +161,5 @@ def tables(found: dict):
 
 @script(__doc__, sizes=some(NAMES), rounds=15)
 def main(options):
-    figures = {}
-    for name in options.sizes:
-        figures[name] = measure(name, options.rounds)
-        print(name, figures[name], flush=True)
-    return {"density": DENSITY, "sizes": figures}
+    one = functools.partial(measure, rounds=options.rounds)
+    yield from growing({"density": DENSITY}, "sizes", options.sizes, one)

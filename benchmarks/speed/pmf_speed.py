@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from benchmarks.device import HIDDEN, apart, keep_to, script
+from benchmarks.device import HIDDEN, apart, growing, keep_to, script
 from benchmarks.form import number, page, table
 
 
@@ -150,14 +150,14 @@ def main(options):
     figures = {
         "rows": options.rows, "columns": options.columns, "observed_percent": 1,
         "sweeps": options.sweeps, "threads": options.threads, "compiled": "as by fit",
-        "milliseconds_a_sweep": {},
     }  # fmt: skip
-    for rank in options.ranks:
-        found = {n: in_a_process(options, n, rank) for n in ("bmfjax", "smurff")}
-        figures["milliseconds_a_sweep"][f"rank {rank}, {options.threads} core(s)"] = found
-        print(rank, found, flush=True)
     from benchmarks.record import versions_of
 
     figures["smurff_version"] = versions_of(["smurff"])["smurff"]
     options.record += "" if options.threads == 1 else f"_{options.threads}_threads"
-    return figures
+    cases = {f"rank {rank}, {options.threads} core(s)": rank for rank in options.ranks}
+
+    def both(case):
+        return {n: in_a_process(options, n, cases[case]) for n in ("bmfjax", "smurff")}
+
+    yield from growing(figures, "milliseconds_a_sweep", cases, both)

@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 import bmfjax
-from benchmarks.device import script
+from benchmarks.device import growing, script
 from benchmarks.form import named, page_of_one, shown
 
 USERS, ITEMS, RATINGS, RANK, CHAINS, DRAWS, BEST = 10_000, 1_000, 100_000, 10, 4, 250, 10
@@ -61,14 +61,11 @@ def main(options):
     )  # fmt: skip
     figures = {
         "users": USERS, "items": ITEMS, "ratings": RATINGS, "rank": RANK,
-        "draws": CHAINS * fit.usage_draws.shape[1], "best": BEST, "calls": {},
+        "draws": CHAINS * fit.usage_draws.shape[1], "best": BEST,
     }  # fmt: skip
     calls = {
         "all users": lambda: fit.recommend(k=BEST),
         "all users, again": lambda: fit.recommend(k=BEST),
         "one user": lambda: fit.recommend(0, k=BEST),
     }
-    for name, call in calls.items():
-        figures["calls"][name] = measured(call)
-        print(name, figures["calls"][name], flush=True)
-    return figures
+    yield from growing(figures, "calls", calls, lambda name: measured(calls[name]))
