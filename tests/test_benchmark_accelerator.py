@@ -18,7 +18,7 @@ found = {"platform": "gpu", "kind": "NVIDIA H100 80GB HBM3"} if name == "device"
 open(path + ".new", "w").write(json.dumps(found))
 os.replace(path + ".new", path)
 if name == "votes": raise RuntimeError("out of memory")
-if name == "iasg": time.sleep(600)
+if name == "first answer": time.sleep(600)
 if name == "ratings": open(path, "w").write("{half")
 """
 
@@ -38,7 +38,9 @@ def accelerator(monkeypatch, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     monkeypatch.setattr(module, "PROGRAM", program)
-    monkeypatch.setitem(module.PHASES, "iasg", module.PHASES["iasg"]._replace(seconds=0.5))
+    monkeypatch.setitem(
+        module.PHASES, "first answer", module.PHASES["first answer"]._replace(seconds=0.5)
+    )
     names = {"STDOUT": subprocess.STDOUT, "TimeoutExpired": subprocess.TimeoutExpired}
     monkeypatch.setattr(module, "subprocess", types.SimpleNamespace(Popen=Begun, **names))
     return module
@@ -47,16 +49,18 @@ def accelerator(monkeypatch, tmp_path):
 def test_phases_that_fail_or_hang_leave_their_message_and_what_they_found(
     accelerator, monkeypatch, tmp_path, capsys
 ):
-    chosen = ["--only", "votes", "iasg", "ratings", "starts", "--output", str(tmp_path)]
+    chosen = ["--only", "votes", "first answer", "ratings", "starts", "--output", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["accelerator.py", *chosen, "--commit", "abc1234"])
     accelerator.main()
     record = json.loads((tmp_path / "accelerator_h100.json").read_text())
     ends = record["figures"]["phases"]
-    assert list(ends) == ["device", "votes", "ratings", "starts", "iasg"]
+    assert list(ends) == ["device", "votes", "ratings", "starts", "first answer"]
     assert "RuntimeError: out of memory" in ends["votes"]["stopped"]
-    assert ends["iasg"]["stopped"] == "at its limit" and ends["iasg"]["seconds"] < 600
+    assert (
+        ends["first answer"]["stopped"] == "at its limit" and ends["first answer"]["seconds"] < 600
+    )
     assert "stopped" not in ends["starts"]
-    assert [record["figures"][n] for n in ("starts", "votes", "iasg")] == [{"a": 1}] * 3
+    assert [record["figures"][n] for n in ("starts", "votes", "first answer")] == [{"a": 1}] * 3
     assert record["figures"]["ratings"] == {}
     assert record["device"]["kind"] == "NVIDIA H100 80GB HBM3" and record["commit"] == "abc1234"
     assert "abc1234" not in record["command"]

@@ -242,9 +242,9 @@ def seconds_for(name: str, later, left: float) -> float:
 
     Examples
     --------
-    >>> seconds_for("starts", [["tests"], ["iasg"]], 300.0)
+    >>> seconds_for("starts", [["tests"], ["boolean"]], 360.0)
     180.0
-    >>> [seconds_for("starts", [["tests"], ["iasg"]], left) for left in (100.0, 20.0)]
+    >>> [seconds_for("starts", [["tests"], ["boolean"]], left) for left in (100.0, 20.0)]
     [30, 20.0]
     """
     own = PHASES[name].least

@@ -38,10 +38,8 @@ BOOLEAN = {
     "300,000 x 5,000, rank 10": (300_000, 5_000, 10, False),
     "1,300,000 x 20,000, rank 10": (1_300_000, 20_000, 10, False),
 }
-#: Of which the number of blocks at once is varied, by words of all that are taken at once.
-VARIED, WORDS_AT_ONCE = "100,000 x 1,000, rank 20", (2**13, 2**17, 2**20, 2**24)
-LARGEST = "1,300,000 x 20,000, rank 10"
-ONE_BY_ONE = "300,000 x 5,000, rank 10"
+#: Which of them run without a kernel of our own, too.
+ARRAYS, LARGEST = "100,000 x 1,000, rank 20", "1,300,000 x 20,000, rank 10"
 #: Seconds of sampling that a case is timed for, and rounds of these.
 SECONDS, ROUNDS, CHAINS = 0.6, 3, 4
 
@@ -221,21 +219,9 @@ def boolean(found: Found, is_large: bool = False) -> None:
         found.add(name, functools.partial(boolean_case, *size))
     if device_budget().fused:
         array_code = dataclasses.replace(device_budget(), fused=False)
-        name = LARGEST if is_large else VARIED
+        name = LARGEST if is_large else ARRAYS
         make = functools.partial(boolean_case, *BOOLEAN[name][:3], array_code)
         found.add(f"{name}, array code", make)
-
-
-def blocks(found: Found) -> None:
-    """Time Boolean sweeps by how much is taken at once; the least is one block after the other."""
-    from bmfjax.kernels.numerics.budget import Budget
-
-    *size, _ = BOOLEAN[VARIED]
-    for words in WORDS_AT_ONCE:
-        budget = Budget(4 * (size[-1] + 4) * words)
-        found.add(f"{VARIED}, {words:,} words", functools.partial(boolean_case, *size, budget))
-    *size, _ = BOOLEAN[ONE_BY_ONE]
-    found.add(f"{ONE_BY_ONE}, one block", functools.partial(boolean_case, *size, Budget(0)))
 
 
 def votes_case() -> dict:
@@ -356,26 +342,6 @@ def on_cpu(found: Found) -> None:
     boolean(found)
     votes(found)
     models(found, small_only=True)
-
-
-def iasg(found: Found) -> None:
-    """Time steps of IASG, as `iasg_speed.py` does."""
-    from benchmarks.speed import iasg_speed
-    from bmfjax.data import thesis_matrix
-
-    data, steps = thesis_matrix("clean").data.dense(), 200
-
-    def case(batch):
-        functions = {
-            "products": iasg_speed.products_function(data, batch, steps),
-            "published": iasg_speed.step_function(data, batch, steps, "thesis"),
-            "with curvature": iasg_speed.step_function(data, batch, steps, "newton"),
-        }
-        found = iasg_speed.measure(functions, ROUNDS, steps)
-        return {name: round(micro, 1) for name, micro in found.items()}
-
-    for batch in (75, 250, 512):
-        found.add(f"batch {batch}", functools.partial(case, batch))
 
 
 # ---- fits -----------------------------------------------------------------------------------
@@ -568,8 +534,6 @@ PHASES = {
     "large boolean": Phase(functools.partial(boolean, is_large=True), 100, 45),
     "largest": Phase(largest, 60, 25, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9"}),
     "tests": Phase(tests, TEST_SECONDS + 10, 80),
-    "iasg": Phase(iasg, 50, 40),
-    "blocks": Phase(blocks, 60, 30),
     "on cpu": Phase(on_cpu, 280, 0, {"JAX_PLATFORMS": "cpu"}),
 }
 #: Stages come one after the other, and the phases of a stage run side by side: what they compile
@@ -578,8 +542,7 @@ STAGES = (
     ("device",),
     ("large features", "features", "boolean", "votes", "relaxed", "large ratings", "ratings",
      "nonnegative"),
-    ("starts",), ("first answer",), ("large boolean", "largest"), ("tests",), ("iasg",),
-    ("blocks",),
+    ("starts",), ("first answer",), ("large boolean", "largest"), ("tests",),
 )  # fmt: skip
 #: Runs beside all stages but the first, on cores of its own, as many as those of the records of
 #: CPUs. The phases that follow when it has ended have them too.

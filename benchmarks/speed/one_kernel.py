@@ -2,9 +2,7 @@
 
 On a GPU a kernel draws the bits of all lines (`bmfjax.kernels.boolean.fused`). Here it is timed
 against the array code on random words, by the shapes of its tiles, and their bits are compared.
-Then come whole sweeps with and without it, sweeps of binary features and of the largest matrix that
-fits, and the seconds of compiling the three programs of Boolean starts by options of the compiler.
-It needs an NVIDIA GPU.
+Then come whole sweeps with and without it. It needs an NVIDIA GPU.
 """
 
 import dataclasses
@@ -21,19 +19,11 @@ from jax import lax, random
 from benchmarks.device import COMMIT, script, some
 from benchmarks.form import named, page_of_one, shown
 from benchmarks.speed import accelerator_phases
-from benchmarks.speed.accelerator_phases import BOOLEAN, LARGEST, MODELS, Found
-from bmfjax.data import BinaryMatrix
-from bmfjax.infer.mcmc.truncated import TruncatedGibbs
+from benchmarks.speed.accelerator_phases import BOOLEAN, LARGEST, Found
 from bmfjax.kernels.boolean import bits, fused
 from bmfjax.kernels.boolean.bits import Lines, Weights
-from bmfjax.kernels.boolean.density import BooleanDensity
-from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.fused import Tiles
-from bmfjax.kernels.boolean.gibbs import ormachine
-from bmfjax.kernels.boolean.moves.rebirth import rebirth
-from bmfjax.kernels.boolean.words import packed_data
 from bmfjax.kernels.numerics.budget import device_budget
-from bmfjax.models.relaxed import relaxed_bmf
 
 #: Lines, their words and the rank; and tiles that are tried: lines, warps, words in one round.
 TILES = {
@@ -52,14 +42,6 @@ TILES = {
     (1_448, 46, 27): [(1, 1, 1), (2, 1, 1), (4, 1, 1)],
 }  # fmt: skip
 WEIGHTS, ROUNDS = Weights(jnp.float32(0.3), jnp.float32(-0.4)), 7
-#: Options by which the programs of starts are compiled.
-OPTIONS = {
-    "default": {},
-    "autotune 0": {"xla_gpu_autotune_level": 0},
-    "level 1": {"xla_backend_optimization_level": 1, "xla_gpu_autotune_level": 0},
-}
-#: Rows and columns that stand for 4,000 x 2,000, ranks before and after pruning, and vectors known.
-SIDE, RANKS, KNOWN = 1448, (27, 20), 80
 
 
 def lines_of(size: int, words: int, rank: int):
@@ -130,77 +112,7 @@ def sweeps(found: Found) -> None:
     found.add("votes, rank 8, four temperatures", accelerator_phases.votes_case)
 
 
-def features(found: Found) -> None:
-    """Time sweeps of binary features, and of the largest Boolean matrix that fits."""
-    for name, (*case, _) in MODELS.items():
-        if name.startswith("features"):
-            found.add(name, functools.partial(accelerator_phases.model_case, *case))
-    accelerator_phases.largest(found)
-
-
-def programs() -> dict:
-    """Lower the three programs of Boolean starts: each with something to run it on."""
-    rng = np.random.default_rng(0)
-    values = rng.random((SIDE, SIDE)) < 0.3
-    packed, rates = packed_data(BinaryMatrix(values)), FlipRatePrior(num_rates=2)
-    first, second = (BooleanDensity((SIDE, SIDE), rank, flip_rate=rates) for rank in RANKS)
-    move = rebirth(second, candidates=rng.random((KNOWN, SIDE)) < 0.2)
-    model = functools.partial(relaxed_bmf, rank=RANKS[0], prior="laplace")
-    relaxed = TruncatedGibbs(model, num_anneal=750).bind(values.astype(np.float32))
-    made = {
-        "polish": (ormachine(first), packed),
-        "rebirth": (ormachine(second, moves=[("rebirth", move)] * 2), packed),
-        "relaxed": (relaxed.algorithm, relaxed.data),
-    }
-
-    def lowered(algorithm, data):
-        keys = random.split(random.key(0), 4)
-        init = jax.vmap(algorithm.init, (0, None, None))
-        shapes = jax.eval_shape(lambda keys, data: init(keys, None, data), keys, data)
-
-        def fill(leaf):
-            if leaf.dtype == np.uint32:
-                return rng.integers(0, 2**32, leaf.shape, dtype=np.uint32)
-            return np.full(leaf.shape, 0.3 if leaf.dtype == np.float32 else 0, leaf.dtype)
-
-        def run(keys, state, data, number):
-            def step(i, state):
-                own = jax.vmap(random.fold_in, (0, None))(keys, i)
-                return jax.vmap(algorithm.step, (0, 0, None))(own, state, data)[0]
-
-            return lax.fori_loop(0, number, step, state)
-
-        state = jax.device_put(jax.tree.map(fill, shapes))
-        return jax.jit(run).lower(keys, state, data, np.int32(1)), (keys, state, data)
-
-    return {name: lowered(*given) for name, given in made.items()}
-
-
-def compiling(found: Found) -> None:
-    """Time the compilation of the programs of starts, by options."""
-    lowered = programs()
-    for what, options in OPTIONS.items():
-        for name, (program, given) in lowered.items():
-
-            def case(program=program, given=given, options=options):
-                began, cpu = time.perf_counter(), time.process_time()
-                run = program.compile(compiler_options=options)
-                seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-                jax.block_until_ready(run(*given, np.int32(2)))
-                began = time.perf_counter()
-                jax.block_until_ready(run(*given, np.int32(20)))
-                step = 1e3 * (time.perf_counter() - began) / 20
-                return {
-                    "compile_s": round(seconds, 2), "cpu_s": round(cpu, 2),
-                    "step_ms": round(step, 2),
-                }  # fmt: skip
-
-            found.add(f"{what}: {name}", case)
-
-
-#: What is told of a sweep.
-SWEEP = ("sweep_ms", "sweep_ms_quickest", "compile_seconds")
-PARTS = {"kernel": kernel, "sweeps": sweeps, "features": features, "compiling": compiling}
+PARTS = {"kernel": kernel, "sweeps": sweeps}
 
 NOTES = [
     (
