@@ -228,14 +228,12 @@ IAT is the integrated autocorrelation time. The noise decides between the two so
 10,000 draws of warm-up the first has a share of 0 to 0.010 of the draws behind walls, from either
 start. Without noise both have one half by symmetry, and chains behind walls give 0.393 to 0.568.
 
-The large sets (500 x 50) are at the paper's full protocol too, ten repetitions of 10,000 draws:
+On the large sets (500 x 50):
 
 * The paper's embedding does not keep the number of solutions: where it counts one, moves reach
   factors 9 degrees apart at the likelihood of Gibbs.
 * With moves alone no chain passes between the two solutions. Behind 20 soft walls three chains pass
-  from the first to the second and back 112 to 132 times each, and have not arrived: after a warm-up
-  of 5,000 draws the first solution has 0.15 to 0.38 of their draws, and nothing in chains that
-  start at the second.
+  112 to 132 times each, and have not arrived: the share of the first solution depends on the start.
 """
 
 _COVERAGE = {

@@ -268,8 +268,7 @@ Per cent of the other ratings on the right side of the mean, four splits of Movi
 
 Published are 70.0 and, with layers, 70.1 at 95 % (Rukat et al. 2017), and 70 for message passing
 (Ravanbakhsh et al. 2016). In pairs, layers have 0.76 ± 0.87 more at 1 %, and 0.34 ± 0.10 less at 50
-%. The ranks of the published layers are not known. Each method had one chain on each split, whose
-convergence was not checked.
+%. Each method had one chain on each split, whose convergence was not checked.
 
 Of ten random products, 1,000 x 1,000 at rank 5 with 2 % observed, the best of four starts of the
 OrMachine has 0.0231 ± 0.0006 of the entries wrong, the authors' program 0.0241 ± 0.0006 and message

@@ -302,8 +302,7 @@ and 990 to 1,337 on the noisy ones. From a random start figures differ from the 
 factor of about three, both ways: after 60,000 draws such chains are still on their way.
 
 From the optimum of the noisy matrix all nine rows had more wrong entries here than in the thesis on
-our first matrix: 8 to 149 against 0 to 111. Its matrix is not available, and its nine rows share
-one.
+our first matrix: 8 to 149 against 0 to 111. Its matrix is not available.
 """
 
 

@@ -180,8 +180,8 @@ These are single chains of 500 sweeps. Whole fits by `bmfjax.fit` have four chai
 processor seconds: at 1, 5 and 10 % they are "Reliable", at 20 % "Usable", and at 50 and 95 % the
 time is up before a result has its draws.
 
-Boolean factors gain little beyond the effects: 0.80 ± 0.13 in pairs at 95 %, 0.13 ± 0.02 at 20 %,
-and nothing clear at 10 % and below.
+On 100K Boolean factors gain 0.80 ± 0.13 beyond the effects in pairs at 95 %, and nothing clear at
+10 % and below.
 """
 
 

@@ -220,9 +220,8 @@ column of the query, beside ID-SPN (Rooshenas and Lowd 2014, table 3):
 Of DNA the model learns hardly more than independent columns (-0.558). Standard errors of ours are
 0.001 to 0.007, and several differences on Jester, Audio and NLTCS are of that size.
 
-Two parts of the published protocol are not known: whether each row has a query of its own or all
-rows share one, and how shares are rounded. Each row has its own here. The model is the logistic one
-with effects of columns.
+Whether each published row has a query of its own is not known; here it has. The model is the
+logistic one with effects of columns.
 """
 
 SET_NAMES = {"nltcs": "NLTCS", "baudio": "Audio", "jester": "Jester", "dna": "DNA"}

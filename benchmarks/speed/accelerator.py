@@ -120,10 +120,9 @@ before there were kernels, the first took 69 ms.
 | ratings, 100,000 stars, rank 32, four chains | 3.77 ms | 3.68 ms | 85.5 ms |
 | binary features, 10,000 x 1,000, rank 16, four chains | | 26.6 ms | |
 
-Sweeps below a few milliseconds were timed on the H200 while other programs compiled on the same six
-cores and took turns on the card, so that these are slower than they need to be: [by
-themselves](results/one_kernel.json) 1,000 x 1,000 takes 0.31 ms and 10,000 x 1,000 0.38. 100,000
-rows on the CPU are [of another run](results/ormachine_speed.json).
+Short sweeps are slower on the H200 than they need to be, as other programs compiled beside them:
+[by themselves](results/one_kernel.json) 1,000 x 1,000 takes 0.31 ms. 100,000 rows on the CPU are
+[of another run](results/ormachine_speed.json).
 
 Starts of 4,000 x 2,000 at rank 20 take 11.7 s on the H200 with all compilation (15 were hoped for).
 A first answer for the votes takes 15.6 s on the H100, of which 8.0 s are compiling, and 20.3 s on

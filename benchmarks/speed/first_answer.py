@@ -330,9 +330,6 @@ again, where what follows the draws alone takes 4; 30 processor seconds for the 
 765 and 20 x 50,000 an answer to rely on. What follows the draws takes less than 10 s everywhere, as
 was the aim.
 
-With `--until usable`, where a run ends as soon as the verdict is "usable", an earlier version took
-41.1 processor seconds for the votes the first time and 20.1 again.
-
 Boolean products, the default before, took 14.1 processor seconds for the votes the first time and
 8.3 again, and 100,000 x 1,000 at rank 20 took 212 s on two cores; all are "Reliable". Ratings of
 MovieLens 100K (u1) reached an error of 0.908 in 19.2 and 9.1.
