@@ -200,15 +200,6 @@ def outside() -> int:
     return level
 
 
-def is_read_inside() -> bool:
-    """Say whether who reads an attribute, in whose ``__get__`` this is called, is of the package.
-
-    Copies by `dataclasses` count as such: they hand over what is there.
-    """
-    frame = sys._getframe(2)
-    return frame.f_globals.get("__name__") == "dataclasses" or _is_own(frame)
-
-
 def _is_own(frame) -> bool:
     return frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]
 

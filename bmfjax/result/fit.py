@@ -33,7 +33,7 @@ from bmfjax.result.stacked import StackingMixin
 from bmfjax.result.stored import StoredMixin
 from bmfjax.specs.base import AUTO
 from bmfjax.verdict import FACTOR_NAMES, Figures, Mixing, Verdict, mixing, spread
-from bmfjax.verdict.undrawn import DrawnAttribute, of_draws, warn_undrawn
+from bmfjax.verdict.undrawn import of_draws, warn_undrawn
 
 
 def _renamed(figures: Figures, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -775,7 +775,3 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         if model in cls._models:
             return cls
         return next((c for k in cls.__subclasses__() if (c := k._of_model(model))), None)
-
-
-for _name in ("usage_draws", "basis_draws", "other_draws", "binary"):
-    setattr(Fit, _name, DrawnAttribute(_name))

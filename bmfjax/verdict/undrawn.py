@@ -7,7 +7,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator
 
-from bmfjax.errors import is_read_inside, outside
+from bmfjax.errors import outside
 
 #: Where a fit keeps that it was said.
 _SAID = "_said_to_be_undrawn"
@@ -37,27 +37,6 @@ def of_draws(method: Callable) -> Callable:
         return found
 
     return told
-
-
-class DrawnAttribute:
-    """An attribute of a fit that warns who reads it from outside of the package.
-
-    What the package reads of it is for results that warn themselves, or say it.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, fit, owner=None):
-        if fit is None or self._name not in vars(fit):
-            raise AttributeError(self._name)
-        value = vars(fit)[self._name]
-        if value is not None and not is_read_inside():
-            warn_undrawn(fit)
-        return value
-
-    def __set__(self, fit, value) -> None:
-        vars(fit)[self._name] = value
 
 
 @contextlib.contextmanager
