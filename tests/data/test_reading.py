@@ -189,6 +189,28 @@ def test_marks_beside_blank_cells_are_asked_about(tmp_path):
     assert load(path, one="x").num_missing == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a;b\n0,5;1,25\n2,5;3,75\n0,25;7,5\n", "model='pmf'"),
+        ("a,b\n50%,7%\n1%,20%\n", "write them without a sign of percent or money"),
+        ("a,b\n$5,$7\n$1,$2\n", r"column 1 \('a'\).*without a sign of percent or money"),
+        ("a b\n1 0\n0 1\n", "if blanks part the cells, write commas or tabs"),
+        ("a,b,c,d\ninf,2,5,3\n3,4,2,5\n", "the values are 2 .*, inf "),
+    ],
+)
+def test_what_is_no_one_and_no_zero_is_told_what_it_may_be(tmp_path, text, said):
+    path = written(tmp_path, text)
+    with pytest.raises(InputError, match=said):
+        load(path)
+    if "sign" in said:
+        with pytest.raises(InputError, match="; write numbers without a sign of percent or money"):
+            load_real(path)
+    if "inf" in said:
+        with pytest.raises(InputError, match="is too large"):
+            load_ratings(path, layout="table")
+
+
 def test_one_is_given_once(tmp_path):
     path = written(tmp_path, SURVEY)
     with pytest.raises(InputError, match="'Yes' is given two meanings"):
@@ -515,6 +537,24 @@ def test_numbers_by_two_names_are_lines_of_a_matrix(tmp_path, ids):
 # ---- lists of pairs, lines of items ---------------------------------------------------------
 
 
+def test_lines_with_a_value_are_no_table_of_one_column(tmp_path):
+    """Neither where a pair is given twice, nor where the value stands first."""
+    lines = [("u1", "p1", 1), ("u1", "p2", 0), ("u2", "p1", 0), ("u2", "p2", 1)]
+    text = "".join(f"{u},{p},{v}\n" for u, p, v in lines)
+    path = written(tmp_path, f"who,what,said\n{text}u1,p2,0\n")
+    with pytest.raises(InputError, match=r"the pair 'u1', 'p2' is given twice; give every pair"):
+        load(path)
+    triples = load(path, layout="triples").dense().tolist()
+    assert triples == [[1, 0], [0, 1]]
+    text = "".join(f"{v},{u},{p}\n" for u, p, v in lines)
+    assert load(written(tmp_path, f"value,who,what\n{text}")).dense().tolist() == triples
+    path = written(tmp_path, f"said,who,what\n{text}")
+    with pytest.raises(InputError, match=r"value, row and column; say columns='who,what,said' and"):
+        load(path)
+    again = load(path, columns="who,what,said", layout="triples")
+    assert again.dense().tolist() == triples and again.row_names == ("u1", "u2")
+
+
 @pytest.mark.parametrize("ones", ["", ",1"])
 def test_pairs_are_ones_among_zeros(tmp_path, ones):
     pairs = [("u1", "p1"), ("u1", "p2"), ("u2", "p2"), ("u3", "p1")]
@@ -622,6 +662,18 @@ def test_a_comma_that_may_be_of_thousands_is_asked_about(tmp_path):
     assert load_real(path, decimal=",").range == (1.234, 5.678)
     assert load_real(path, decimal=".").range == (2, 5678)
     assert load_real(written(tmp_path, "a;b\n5,678;2\n1,234.5;3\n")).range == (2, 5678)
+
+
+def test_points_that_may_be_of_thousands_are_asked_about(tmp_path):
+    path = written(tmp_path, "a;b\n5.678;2\n1.234;3\n")
+    with pytest.raises(InputError, match=r"'1.234' may be a decimal or a thousands sign"):
+        load_real(path)
+    assert load_real(path, decimal=".").range == (1.234, 5.678)
+    data = load_real(path, decimal=",")
+    assert data.range == (2, 5678) and "points of thousands" in str(data.reading)
+    for plain in ("a,b\n5.678,2\n1.234,3\n", "a;b\n5.678;2\n0.234;3\n", "a;b\n5.678;2\n1.23;3\n"):
+        data = load_real(written(tmp_path, plain))
+        assert data.range[1] == 5.678 and "thousands" not in str(data.reading)
 
 
 def test_points_are_of_thousands_where_commas_are_decimal(tmp_path):

@@ -25,6 +25,7 @@ WORDS = frozenset(word for pair in PAIRS for word in pair)
 _WORDS = {"true": 1.0, "false": 0.0}
 _COMMA = re.compile(r"[+-]?(\d{1,3}([. ']\d{3})+|\d+)?,\d+([eE][+-]?\d+)?")
 _POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+")
+_ONE_POINT = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 
 
@@ -72,6 +73,19 @@ def decimal_of(texts: Iterable[str], asked: str) -> str:
             "decimal='.' (--decimal)"
         )
     return ","
+
+
+def check_points(texts: Iterable[str]) -> None:
+    """Refuse numbers of which every point may be one of thousands, of a text without commas.
+
+    The cells of such a text are not parted by commas, as where these are decimal signs.
+    """
+    points = sorted(text for text in texts if "." in text and number(text) is not None)
+    if len(points) > 1 and all(map(_ONE_POINT.fullmatch, points)):
+        raise InputError(
+            f"the point of {points[0]!r} may be a decimal or a thousands sign; say decimal='.' or "
+            "decimal=',' (--decimal)"
+        )
 
 
 class Column:

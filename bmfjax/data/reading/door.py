@@ -52,7 +52,9 @@ def read_text(path, kind, asked: Asked) -> Found:
         if isinstance(lines, Lines) and kind == RATINGS:
             remedy = "give it as lines of row, column and rating, or fewer ratings"
             check_text(path, "a table of ratings as text", remedy, a_filled=RATING)
-        found = read_table(tables.table_of_lines(list(lines), kind, asked), kind, asked)
+        found = read_table(
+            tables.table_of_lines(list(lines), kind, asked, lines.separator), kind, asked
+        )
     return found._replace(notes=(*found.notes, *lines.notes))
 
 

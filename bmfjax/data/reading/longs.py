@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 from array import array
+from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -165,17 +167,45 @@ def _layout_of_few(names, body, kind) -> str:
     """Say whether lines of two or three fields are pairs: names that come again, and no values."""
     columns = [Column.of_texts(name, texts) for name, texts in zip(names, zip(*body, strict=True),
                                                                    strict=True)]  # fmt: skip
+    if len(names) == 3 and not columns[0].is_text and _names_rating(names[0]):
+        columns = columns[1:] + columns[:1]  # the value stands first
     one, two = columns[:2]
+    if len(names) == 3 and kind == BINARY and pair_of(one) is not None:
+        _refuse_value_first(columns)
     if any(pair_of(c) is not None or c.missing.any() for c in (one, two)):
         return "table"
     are_names = all(c.is_text or (c.is_numeric and is_id_name(c.name)) for c in (one, two))
     again = not one.is_distinct or not two.is_distinct
     # Two names and a number make no matrix of numbers, whatever comes twice.
-    pairs = kind == REAL or len({tuple(row[:2]) for row in body}) == len(body)
+    pairs = kind == REAL or len({*zip(one.codes, two.codes, strict=True)}) == len(body)
     if len(names) == 2:
         return "pairs" if are_names and again else "table"
     several = not one.is_distinct and not two.is_distinct
+    if are_names and several and not pairs and pair_of(columns[2]) is not None:
+        raise InputError(_twice(columns))
     return "triples" if are_names and several and pairs and not columns[2].is_text else "table"
+
+
+def _twice(columns) -> str:
+    """Say which pair stands twice in lines of two names and a value, which may be a table too."""
+    one, two, value = columns
+    pairs = Counter(zip(one.all_texts(), two.all_texts(), strict=True))
+    twice = next(list(pair) for pair, count in pairs.items() if count > 1)
+    return (
+        f"its lines may be {quoted([one.name, two.name, value.name])} for row, column and value, "
+        f"and the pair {quoted(twice)} is given twice; give every pair once, or say {SAY}"
+    )
+
+
+def _refuse_value_first(columns) -> None:
+    """Refuse a column of ones and zeros before two of names that come again: no matrix is so."""
+    value, one, two = columns
+    if all(c.is_text and not c.is_distinct and pair_of(c) is None for c in (one, two)):
+        order = f"{one.name},{two.name},{value.name}"
+        raise InputError(
+            f"its lines may be value, row and column; say columns='{order}' and layout='triples' "
+            f"(--columns {shlex.quote(order)} --layout triples) if so, or {_SAY_TABLE}"
+        )
 
 
 def check_items(head) -> None:

@@ -18,6 +18,7 @@ from bmfjax.data.reading.cells import (
     PAIRS,
     WORDS,
     Column,
+    check_points,
     decimal_of,
     is_value,
     number,
@@ -50,7 +51,9 @@ _NO_IDS = frozenset(
 #: Words in the names of times.
 TIME_WORDS = frozenset(["time", "timestamp", "date", "datetime", "year"])
 #: Numbers with something about them, such as <0.05 and 12%, which are no names.
-_LIKE_NUMBER = re.compile(r"[<>≤≥~=*]*\s*[+-]?\d[\d.,' ]*\s*[%*]?")
+_LIKE_NUMBER = re.compile(r"[<>≤≥~=*]*\s*[+-]?[$€£¥]?\s*\d[\d.,' ]*\s*[%*$€£¥]?")
+#: A number with a sign of a share or of money, which is no part of it.
+_WITH_SIGN = re.compile(r"[+-]?[$€£¥]\s*\d[\d.,]*|[+-]?\d[\d.,]*\s*[%$€£¥]")
 #: Numbers from which on seconds since 1970 are meant.
 TIMES = 1e8
 #: Marks of a missing cell in files of numbers that are as large as no value.
@@ -257,7 +260,7 @@ def _counted(first) -> bool:
     return None not in own and all(v == round(v) for v in own) and len(set(own)) == len(own) > 1
 
 
-def table_of_lines(body, kind, asked: Asked) -> Table:
+def table_of_lines(body, kind, asked: Asked, separator=",") -> Table:
     """Part the lines of a text, (line number, fields), into names and columns."""
     if not body:
         raise InputError("the file is empty; give a table with at least one row")
@@ -287,8 +290,14 @@ def table_of_lines(body, kind, asked: Asked) -> Table:
         cells.pop()  # a separator at the end of every line makes no column
         names = None if names is None else names[:-1]
     commas = any("," in text for column in cells for text in column)
-    decimal = decimal_of({t for column in cells for t in column}, asked.decimal) if commas else "."
+    texts = {text for column in cells for text in column}
+    # Where commas are decimal signs, points are of thousands, also of a text without commas.
+    decimal = decimal_of(texts, asked.decimal) if commas or asked.decimal == "," else "."
+    if separator == ";" and not commas and asked.decimal == "auto":
+        check_points(texts)
     notes = {",": ("decimal commas",), "thousands": ("commas of thousands",)}.get(decimal, ())
+    if decimal == "," and not commas:
+        notes = ("points of thousands",) * any("." in text for text in texts)
     columns = [
         Column.of_texts("" if names is None else names[j], column, asked.missing, decimal)
         for j, column in enumerate(cells)
@@ -520,6 +529,8 @@ def _are_years(column) -> bool:
 def _no_number(table, parts, column, at, kind) -> InputError:
     text = column.text(at)[:60]
     what = "a rating or nothing in each cell" if kind == RATINGS else "a number or nothing"
+    if _WITH_SIGN.fullmatch(text):
+        what = "numbers without a sign of percent or money"
     aside = f", or leave the column out by {option('ignore', table.name_of(column))}"
     where, line = table.where(at, column, parts)
     return InputError(
@@ -600,7 +611,7 @@ def check_table(table: Table, columns: list[Column], parts: Parts, kind, asked: 
 
 def are_times(values: np.ndarray) -> bool:
     """Say whether numbers look like seconds since 1970, or like days written as 20240131."""
-    seen = values[~np.isnan(values)]
+    seen = values[np.isfinite(values)]
     if not len(seen) or np.median(seen) > TIMES:
         return len(seen) > 0
     year, month, day = seen // 10_000, seen // 100 % 100, seen % 100
@@ -733,7 +744,9 @@ def _neither(table, parts, wrong, fine, asked) -> InputError:
         "" if slips is None else f"write {pair[0]}, {pair[1]} or nothing there{slips.others}, or "
     )
     ask = (
-        _ask_of_codes(counts, wrong, mend) if odd is None else _ask_of_one(odd, pair, counts, mend)
+        _ask_of_codes(counts, (*fine, *wrong), mend)
+        if odd is None
+        else _ask_of_one(odd, pair, counts, mend)
     )
     text = column.text(at)[:60]
     value = text if number(text) is not None else repr(text)
@@ -821,10 +834,12 @@ def _first_odd(column, fine, asked) -> int:
     return int(np.argmax(bad))
 
 
-def _ask_of_codes(counts, wrong, mend) -> str:
+def _ask_of_codes(counts, columns, mend) -> str:
     """Ask what the texts of some columns mean: list them if they are few."""
-    numbers = [number(word) for word in counts]
-    whole = None not in numbers and all(v >= 0 and v == round(v) for v in numbers)
+    # As they were read, with decimal commas where the table has these.
+    read = {t: v for c in columns for t, v in zip(c.texts, c.numbers, strict=True)}
+    numbers = [None if np.isnan(read[word]) else float(read[word]) for word in counts]
+    whole = None not in numbers and all(v >= 0 and v % 1 == 0 for v in numbers)
     few = len(counts) <= 12
     most = max(counts, key=counts.get)
     if few:
@@ -834,8 +849,12 @@ def _ask_of_codes(counts, wrong, mend) -> str:
         )
     else:
         ask = f"{mend}say what is a one by one= and zero= (--one, --zero)"
-    if len(counts) == 1 and any("" in column.texts for column in wrong):
+    if len(counts) == 1 and any("" in column.texts for column in columns):
         ask += f"; where a blank means no, {option('one', most)}, {option('zero', '')}"
+    if any(map(_WITH_SIGN.fullmatch, counts)):
+        ask += "; if they are numbers, write them without a sign of percent or money"
+    if len(columns) == 1 and all(re.search(r"\S\s+\S", word) for word in counts):
+        ask += "; if blanks part the cells, write commas or tabs instead"
     if whole and number(most) == 0 and len(counts) > 3:
         ask += ", or, of counts, binarize=0 (--binarize 0)"
     elif None not in numbers and not few:
