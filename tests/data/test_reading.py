@@ -278,8 +278,13 @@ def test_rising_numbers_that_may_be_names_are_asked_about(tmp_path):
         load_real(path)
     assert load_real(path, row_names=True).num_columns == 2
     assert load_real(path, row_names=False).num_columns == 3
-    with pytest.raises(InputError, match="column 'id' may name the rows, and holds a number twice"):
-        load_real(written(tmp_path, "id,g1\n1,0.5\n1,0.2\n"))
+    twice = r"may name the rows, and holds '1' twice, on lines 2 and 4; make them distinct, say row"
+    with pytest.raises(InputError, match=f"column 'id' {twice}"):
+        load_real(written(tmp_path, "id,g1\n1,0.5\n2,0.7\n1,0.2\n"))
+    with pytest.raises(
+        InputError, match="holds a cell that is no whole number; say row_names=True or"
+    ):
+        load_real(written(tmp_path, "id,g1\n1.5,0.5\n1,0.2\n"))
     with pytest.raises(InputError, match="column 'sample_id' looks like ids"):
         load_real(written(tmp_path, "g1,sample_id\n0.5,11\n0.2,12\n0.1,13\n"))
 

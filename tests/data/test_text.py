@@ -128,7 +128,8 @@ def test_a_threshold_and_a_mark_that_is_a_number(tmp_path):
         ("p,a\nx,1\n", {"label_column": "p", "header": False}, "header=False says"),
         ("p\nx\n", {"label_column": "p"}, "no column beside the labels"),
         ("a,b,a\n1,0,1\n", {}, "column name 'a' is given twice, to columns 1 and 3"),
-        ("who,a\nx,1\nx,0\n", {}, "row name 'x' is given twice, to rows 1 and 2"),
+        ("who,a\nx,1\nx,0\n", {}, "holds 'x' twice, on lines 2 and 3; make the row names"),
+        ("who,a\nx,1\nx,0\n", {"row_names": True}, "'x' is given twice, to rows 1 and 2"),
         (",\n,\n", {"row_names": False}, "no entry is observed"),
     ],
 )

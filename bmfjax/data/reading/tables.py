@@ -95,6 +95,17 @@ class Table(NamedTuple):
         numbers = (j for j, other in enumerate(self.columns, start=1) if other is column)
         return column.name or str(next(numbers))
 
+    def twice(self, column: Column) -> str:
+        """Say which text of a column stands in two rows first, and where; "" where none does."""
+        first: dict[int, int] = {}
+        for i, code in enumerate(column.codes.tolist()):
+            if first.setdefault(code, i) != i:
+                both, name = (first[code], i), column.text(i)
+                if self.lines is None:
+                    return f"{name!r} twice, in rows {both[0] + 1} and {i + 1} (counted from 1)"
+                return f"{name!r} twice, on lines {' and '.join(str(self.lines[k]) for k in both)}"
+        return ""
+
     def where(self, i, column: Column, parts: Parts) -> tuple[str, str]:
         """Say where a cell of the values is, and on which line."""
         j = next(j for j, other in enumerate(parts.values) if other is column)
@@ -339,9 +350,15 @@ def _numbers_name_rows(table, first, kind, asked, called) -> bool:
     if plain and set(first.seen) <= codes:
         return False
     if called:
+        held = "" if first.missing.any() else table.twice(first)
+        say = "make them distinct, say row_names=False (--no-row-names)"
+        if held:
+            say += " if they are values"
+        else:
+            held = "a cell that is no whole number"
+            say = "say row_names=True or row_names=False (--row-names, --no-row-names)"
         raise InputError(
-            f"column {first.name!r} may name the rows, and holds a number twice or a broken one; "
-            "say row_names=True or row_names=False (--row-names, --no-row-names), or leave it out "
+            f"column {first.name!r} may name the rows, and holds {held}; {say}, or leave it out "
             f"by {option('ignore', first.name)}"
         )
     if not (first.is_whole and len(first) > 1):
@@ -451,6 +468,12 @@ def roles_of(table: Table, kind, asked: Asked) -> Parts:
                 "the only column holds row names; give a table with values, or row_names=False"
             )
         own, rest = rest[0], rest[1:]
+        held = table.twice(own) if asked.row_names == "auto" and not own.gone.any() else ""
+        if held:
+            raise InputError(
+                f"the first column names the rows, and holds {held}; make the row names distinct, "
+                "or say row_names=False (--no-row-names)"
+            )
     source = "" if own is None else f"{own.name!r}" if own.name else "the first column"
     return Parts(rest, None if own is None else own.all_texts(), source, labels, tuple(out))
 
