@@ -89,17 +89,3 @@ def test_a_page_of_the_accelerator_tells_errors(accelerator):
 def test_records_are_named_by_the_device(accelerator):
     kinds = ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "cpu", "TPU v5 lite")
     assert [accelerator.slug(kind) for kind in kinds] == ["h100", "h200", "cpu", "tpu_v5_lite"]
-
-
-def test_outcomes_of_tests_are_read_as_they_come():
-    phases = importlib.import_module("benchmarks.speed.accelerator_phases")
-    text = (
-        "2 workers [4 items]\n\nt.py::test_a[x y] \n[gw0] [ 25%] PASSED t.py::test_a[x y] \n"
-        "[gw1] [ 50%] PASSED t.py::test_b \nE   XlaRuntimeError\n"
-        "[gw1] [ 50%] ERROR t.py::test_b \n[gw0] [ 75%] FAILED t.py::test_c \nt.py::test_d \n"
-    )
-    assert phases.outcomes(text, False, 7.04) == {
-        "finished": False, "seconds": 7.0, "passed": 1, "error": 1, "failed": 1,
-        "not passed": ["t.py::test_b", "t.py::test_c"], "not ended": 1,
-        "errors": ["E   XlaRuntimeError"],
-    }  # fmt: skip

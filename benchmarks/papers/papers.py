@@ -215,20 +215,16 @@ GONSIOR = (
         Row("2.5", "the proximal operator", shown=RETOLD + "Descent, and a step back"),
         Row("2.6", "rejection sampling", shown=RATINGS + "Rejection, and Langevin"),
         Row("2.7", "a Langevin diffusion", shown=RATINGS + "Rejection, and Langevin"),
-        Row(
-            "3.1 to 3.3", "priors, product and minibatches",
-            shown=RETOLD + "Priors and minibatches",
-        ),
+        Row("3.1 to 3.3", "priors, product and minibatches",
+            shown=RETOLD + "Priors and minibatches"),
         Row("3.4, 3.5, table 3.1", "factors, data and noise", shown=RETOLD + "The data"),
         left="These are pictures of methods, and nothing is measured.",
     ),
     part(
         "Gonsior (2019): PAL-Tiling, the optimiser that is relaxed (wrong entries, two matrices)",
-        Row(
-            "8 x 8 tiles, clean, one matrix", (_pulled("as published"),),
+        Row("8 x 8 tiles, clean, one matrix", (_pulled("as published"),),
             (_pulled("a pull that grows, ones free"),), "lower",
-            said="PanPal with a pull that grows and free ones",
-        ),
+            said="PanPal with a pull that grows and free ones"),
         *(
             Row(
                 f"8 x 8 tiles, {noise}, two matrices",
@@ -238,15 +234,13 @@ GONSIOR = (
             )
             for noise in ("clean", "noisy")
         ),
-        Row(
-            "TrustPal on noisy 8 x 8 tiles, after the search and inside it, one matrix",
+        Row("TrustPal on noisy 8 x 8 tiles, after the search and inside it, one matrix",
             tuple(_trusted("as published", test) for test in ("after", "inside")),
             tuple(_trusted("a pull that grows, ones free", test) for test in ("after", "inside")),
             said=(
                 "not compared: the search with a pull that grows finds few tiles too, and no test "
                 "mends that"
-            ),
-        ),
+            )),
         why=(
             "The thesis gives no figure of it, but the programs PanPal and TrustPal. As published "
             "they hardly find a tile of 8 x 8 on matrices of ours. PanPal finds them on a clean "
@@ -255,25 +249,19 @@ GONSIOR = (
     ),
     part(
         "Gonsior (2019): tables 4.1 and 4.2, figure 4.12",
-        Row(
-            "4.1, clean and noisy, the best of all runs from random starts", (72, 407),
+        Row("4.1, clean and noisy, the best of all runs from random starts", (72, 407),
             (_exact("clean", "random"), _exact("noisy", "random")), "lower",
-            said="ours is the exact sampler with the precision learned",
-        ),
-        Row(
-            "the same, Boolean chains (mean of ten noisy matrices)", (407,),
+            said="ours is the exact sampler with the precision learned"),
+        Row("the same, Boolean chains (mean of ten noisy matrices)", (407,),
             (
                 figure(
                     "ormachine_starts_8x8_noisy: matrices", 1,
                     lambda found: mean(mean(one["errors"]) for one in found.values()),
                 ),
             ),
-            "lower",
-        ),
-        Row(
-            "4.2, clean and noisy, the worst run from the optimum", (0, 111),
-            (_exact("clean", "optimum"), _exact("noisy", "optimum")), "lower",
-        ),
+            "lower"),
+        Row("4.2, clean and noisy, the worst run from the optimum", (0, 111),
+            (_exact("clean", "optimum"), _exact("noisy", "optimum")), "lower"),
         *(
             Row(
                 item, published,
@@ -296,16 +284,14 @@ GONSIOR = (
     ),
     part(
         "Gonsior (2019): table 3.2 and figures 4.1 to 4.11",
-        Row(
-            "table 3.2, runs", "134 runs",
+        Row("table 3.2, runs", "134 runs",
             tuple(
                 figure(f"{name}: rows", None, _of_table_3_2)
                 for name in (
                     "thesis_tables", "thesis_runs_table_3_2", "thesis_runs", "thesis_runs_noisy",
                 )
             ),
-            said="in four records, six of them in two: all 134",
-        ),
+            said="in four records, six of them in two: all 134"),
         Row("4.7, two million noisy draws", "not shown", shown="thesis_figure_4_07_noisy.png"),
         *(
             Row(f"4.{k}", what, shown=THESIS.format(k))
@@ -339,12 +325,10 @@ GONSIOR = (
                 ),
             )
         ),
-        Row(
-            "wrong entries of the same chains, clean and noisy",
+        Row("wrong entries of the same chains, clean and noisy",
             tuple(_beside_exact(data, "IASG published", "error", None) for data in DATA),
             tuple(_beside_exact(data, "exact, again", "error", None) for data in DATA),
-            said="not compared: at precision 1 the exact posterior reconstructs nothing",
-        ),
+            said="not compared: at precision 1 the exact posterior reconstructs nothing"),
         why="All runs of table 3.2 are here, and all figures are drawn.",
         left=(
             "The thesis reads means and standard deviations off these pictures as what the "
@@ -356,13 +340,10 @@ GONSIOR = (
     ),
     part(
         "Gonsior (2019): the questions of chapter 5",
-        Row(
-            "a probabilistic rule of binarisation?", "left open",
+        Row("a probabilistic rule of binarisation?", "left open",
             (figure("tile_fdr: posterior/share_false", 3),), "any",
-            said="share of false tiles among those kept at a false discovery rate of 0.05",
-        ),
-        Row(
-            "1, a preconditioner for functions that are locally Lipschitz?", "left open",
+            said="share of false tiles among those kept at a false discovery rate of 0.05"),
+        Row("1, a preconditioner for functions that are locally Lipschitz?", "left open",
             tuple(
                 figure(f"bias_table: tables/512x512/rows/{way}/mean", 3)
                 for way in PRECONDITIONED
@@ -372,38 +353,29 @@ GONSIOR = (
                 "none that bounds leave right: IASG by Fisher information and by the curvature of "
                 "a block, a mirror map that mixes slowly, reflection, and auxiliary variables; "
                 "error of the means in posterior standard deviations"
-            ),
-        ),
-        Row(
-            "2, bounds that do not skew the posterior?", "left open",
+            )),
+        Row("2, bounds that do not skew the posterior?", "left open",
             (
                 figure("bias_table: tables/512x512/rows/SGLD clamp, batch 64, h 0.1/mean", 3),
                 figure("bias_table: tables/512x512/rows/AuxiliaryGibbs, batch 64/mean", 3),
             ),
-            "any", said="error of the means in posterior standard deviations, clamped and here",
-        ),
-        Row(
-            "3, a model whose rank is random?", "left open",
+            "any", said="error of the means in posterior standard deviations, clamped and here"),
+        Row("3, a model whose rank is random?", "left open",
             (figure("rank_recovery_tiles: exact"), figure("rank_recovery_tiles: fits")), "any",
-            said="fits whose most probable number of tiles is right, and all fits",
-        ),
-        Row(
-            "the same of the relaxed model, two noisy matrices of 30 tiles of 8 x 8", "left open",
+            said="fits whose most probable number of tiles is right, and all fits"),
+        Row("the same of the relaxed model, two noisy matrices of 30 tiles of 8 x 8", "left open",
             tuple(
                 figure(f"optimisers_thesis: thesis/8x8 noisy, {k}/{method}/rank")
                 for method in ("relaxed posterior", "Boolean posterior")
                 for k in (0, 1)
             ),
-            said="tiles found by the relaxed model, which fails here, and by the Boolean one",
-        ),
-        Row(
-            "4, what have uncertainty and ambiguity in common?", "left open",
+            said="tiles found by the relaxed model, which fails here, and by the Boolean one"),
+        Row("4, what have uncertainty and ambiguity in common?", "left open",
             (
                 figure("ambiguity: rows/rank 30, from random/explained", 2),
                 figure("ambiguity: rows/rank 40, from random/explained", 2),
             ),
-            "any", said="share of the log variance that the mean explains, right rank and above",
-        ),
+            "any", said="share of the log variance that the mean explains, right rank and above"),
         left="Nothing was published that an answer could be better than.",
     ),
 )  # fmt: skip
@@ -411,17 +383,12 @@ GONSIOR = (
 RUKAT = (
     part(
         "Rukat et al. (2017): random products",
-        Row(
-            "factorised, 1,000 x 1,000, 40 and 45 % flips", (0.0, 0.23),
+        Row("factorised, 1,000 x 1,000, 40 and 45 % flips", (0.0, 0.23),
             _flips("1000x1000, rank 5", ("0.4", "0.45")), "lower", read=0.03,
-            said="the curve can be read to 0.03",
-        ),
-        Row(
-            "factorised, 100 x 100, 20, 30, 40 and 45 % flips", (0.015, 0.15, 0.325, 0.405),
-            _flips("100x100, rank 7", ("0.2", "0.3", "0.4", "0.45")), "lower", read=0.03,
-        ),
-        Row(
-            "completed, 1 and 2 % observed, their program",
+            said="the curve can be read to 0.03"),
+        Row("factorised, 100 x 100, 20, 30, 40 and 45 % flips", (0.015, 0.15, 0.325, 0.405),
+            _flips("100x100, rank 7", ("0.2", "0.3", "0.4", "0.45")), "lower", read=0.03),
+        Row("completed, 1 and 2 % observed, their program",
             (
                 figure("ormachine_completion: shares/0.01/released_program", 3, mean),
                 figure("boolean_peers_products: products/0.02/authors' program/mean", 4),
@@ -430,92 +397,63 @@ RUKAT = (
                 figure("ormachine_completion: shares/0.01/mean", 3),
                 figure("boolean_peers_products: products/0.02/OrMachine/mean", 4),
             ),
-            "lower",
-        ),
-        Row(
-            "milliseconds of a sweep, their program",
+            "lower"),
+        Row("milliseconds of a sweep, their program",
             (figure(f"boolean_peers_sweeps: sweeps/{SWEEP}/authors' program", 0),),
-            (figure(f"boolean_peers_sweeps: sweeps/{SWEEP}/bmfjax", 0),), "lower",
-        ),
-        Row(
-            "density of posterior means", "most are near 0 or 1",
+            (figure(f"boolean_peers_sweeps: sweeps/{SWEEP}/bmfjax", 0),), "lower"),
+        Row("density of posterior means", "most are near 0 or 1",
             (figure("ormachine_figures: posterior_means/longer/0.1/sure", 3),),
             shown="ormachine_figures_means.png",
-            said="share below 0.05 or above 0.95 at 10 % flips",
-        ),
-        Row(
-            "factors used of 20, where 5 are true",
+            said="share below 0.05 or above 0.95 at 10 % flips"),
+        Row("factors used of 20, where 5 are true",
             (figure("ormachine_figures: empty_factors/as published/one half/20/used", 1, mean),),
             (figure("ormachine_figures: empty_factors/as published/learned/20/used", 1, mean),),
-            "lower", shown="ormachine_figures_empty.png",
-        ),
+            "lower", shown="ormachine_figures_empty.png"),
     ),
     part(
         "Rukat et al. (2017): MovieLens",
-        Row(
-            "100K, OrMachine, % right at 1, 5, 10, 20, 50 and 95 % observed",
+        Row("100K, OrMachine, % right at 1, 5, 10, 20, 50 and 95 % observed",
             (57.3, 62.6, 64.4, 66.3, 68.6, 70.0), _right("movielens", "OrMachine, rank 5", SHARES),
-            "higher",
-        ),
-        Row(
-            "100K, deep OrMachine; ours has effects in place of layers",
+            "higher"),
+        Row("100K, deep OrMachine; ours has effects in place of layers",
             (58.5, 63.5, 65.2, 66.5, 68.8, 70.1),
-            _right("movielens", "OrMachine with effects, rank 5", SHARES), "higher",
-        ),
-        Row(
-            "1M, OrMachine, at the same shares", (63.4, 67.0, 68.5, 69.8, 70.9, 71.2),
-            _million("OrMachine, rank 5"), "higher",
-        ),
-        Row(
-            "1M, deep OrMachine; ours has effects in place of layers",
+            _right("movielens", "OrMachine with effects, rank 5", SHARES), "higher"),
+        Row("1M, OrMachine, at the same shares", (63.4, 67.0, 68.5, 69.8, 70.9, 71.2),
+            _million("OrMachine, rank 5"), "higher"),
+        Row("1M, deep OrMachine; ours has effects in place of layers",
             (63.8, 67.2, 68.6, 70.0, 71.4, 72.1), _million("OrMachine with effects, rank 5"),
-            "higher",
-        ),
-        Row(
-            "1M, deep OrMachine at 20 and 95 % observed; ours is `probit`", (70.0, 72.1),
-            _right("probit_movielens_1m", "probit, rank 10", ("20", "95")), "higher",
-        ),
-        Row(
-            "the same at all six shares; ours is `probit` by `bmfjax.fit`, 120 processor seconds",
+            "higher"),
+        Row("1M, deep OrMachine at 20 and 95 % observed; ours is `probit`", (70.0, 72.1),
+            _right("probit_movielens_1m", "probit, rank 10", ("20", "95")), "higher"),
+        Row("the same at all six shares; ours is `probit` by `bmfjax.fit`, 120 processor seconds",
             (63.8, 67.2, 68.6, 70.0, 71.4, 72.1),
             _right("movielens_fits_1m", "probit, rank 10", SHARES), "higher",
-            said="at 50 and 95 % cut off before a result has its draws, as the fit warns",
-        ),
+            said="at 50 and 95 % cut off before a result has its draws, as the fit warns"),
     ),
     part(
         "Rukat et al. (2017): layers",
-        Row(
-            "calculator digits, % wrong with one layer and with more", (1.4, 0.4),
+        Row("calculator digits, % wrong with one layer and with more", (1.4, 0.4),
             _started("one layer, best of eight starts", SLOWLY), "lower",
             said=(
                 "ours begin at the most probable of eight starts a chain and keep five times the "
                 "draws, as no fit of this library does by itself; 17 x 10 pixels, as in the paper, "
                 "whose figures are of one set of missing pixels"
-            ),
-        ),
-        Row(
-            "sets of missing pixels, of eight, with at most 0.4, and the spread between sets",
+            )),
+        Row("sets of missing pixels, of eight, with at most 0.4, and the spread between sets",
             "one set is shown",
             (
                 figure(f"calculator_digits_starts: cases/{SLOWLY}/masks_at_most_published"),
                 figure(f"calculator_digits_starts: cases/{SLOWLY}/spread_of_masks", 2),
             ),
-            said="two layers; standard deviation, in per cent of all entries",
-        ),
-        Row(
-            "the same from the true segments and digits", "not shown",
+            said="two layers; standard deviation, in per cent of all entries"),
+        Row("the same from the true segments and digits", "not shown",
             _digits("one layer from the truth", "two layers from the truth"),
-            said="shorter chains that start there",
-        ),
-        Row(
-            "100K, deep OrMachine; ours has layers too", (58.5, 63.5, 65.2, 66.5, 68.8, 70.1),
-            _layers(SHARES), "higher",
-        ),
-        Row(
-            "calculator digits without noise, wrong of 540 at rank 7", "all are right",
+            said="shorter chains that start there"),
+        Row("100K, deep OrMachine; ours has layers too", (58.5, 63.5, 65.2, 66.5, 68.8, 70.1),
+            _layers(SHARES), "higher"),
+        Row("calculator digits without noise, wrong of 540 at rank 7", "all are right",
             (figure("calculator_digits_hierarchy: wrong_of_540_by_rank/7"),),
-            shown="calculator_digits.png",
-        ),
+            shown="calculator_digits.png"),
         why=(
             "On MovieLens ours with layers is above the published one at every share but the "
             "first, where it is as good, and above ours without them at 95 % alone."
@@ -529,30 +467,24 @@ RUKAT = (
     ),
     part(
         "Rukat et al. (2017): real data",
-        Row(
-            "1,300,000 cells x 20,000 genes", "fits on a workstation",
+        Row("1,300,000 cells x 20,000 genes", "fits on a workstation",
             (
                 figure("scale: sizes/1,300,000x20,000/peak_bytes", 1, lambda b: b / 1000000000.0),
                 figure("scale: sizes/1,300,000x20,000/seconds/a sweep", 1),
             ),
-            said="GB and seconds of a sweep on two cores, of a matrix that was made up",
-        ),
-        Row(
-            "MNIST", "shown",
+            said="GB and seconds of a sweep on two cores, of a matrix that was made up"),
+        Row("MNIST", "shown",
             (figure("mnist: factors_agreeing", 2), figure("mnist: rhat_log_joint", 2)),
             shown="mnist.png",
-            said="share of factors that all chains have, and R-hat of the log joint density",
-        ),
-        Row(
-            "tumours and pathways", "shown",
+            said="share of factors that all chains have, and R-hat of the log joint density"),
+        Row("tumours and pathways", "shown",
             (
                 figure(
                     "ormachine_convergence_pancan-pathways_rank_8_shared_starts: rhat_log_joint", 3,
                 ),
             ),
             shown="cells_and_pathways: Tumours",
-            said="R-hat of the log joint density at rank 8, from shared starts",
-        ),
+            said="R-hat of the log joint density at rank 8, from shared starts"),
         Row("single cells", "shown", shown="cells_and_pathways: Cells"),
         Row("Peskun's order", "proved", shown=RATINGS + "Peskun's order"),
         *(
@@ -590,26 +522,16 @@ RUKAT = (
 HERNANDEZ = (
     part(
         "Hernandez-Lobato et al. (2014): recall at 10",
-        Row(
-            "synthetic, 2,000 rows", (0.368,), (_recall("synthetic", "batch"),), "higher",
-            said=DRAWN_ANEW,
-        ),
-        Row(
-            "40,000 rows", (0.387,), (_recall("synthetic_large", "batch"),), "higher",
-            said=DRAWN_ANEW,
-        ),
-        Row(
-            "retail, 2,000 rows", (0.234,), (_recall("retail", "batch, starts averaged"),),
-            "higher", said="four starts averaged, as by default; five of 25 repeats",
-        ),
-        Row(
-            "10,000 rows", (0.235,), (_recall("retail_large", "batch, starts averaged"),), "higher",
-            said="four starts averaged, as by default",
-        ),
-        Row(
-            "WebView-2, 2,000 rows", (0.398,), (_recall("webview_fit", "fit"),), "higher",
-            said="two of 25 repeats",
-        ),
+        Row("synthetic, 2,000 rows", (0.368,), (_recall("synthetic", "batch"),), "higher",
+            said=DRAWN_ANEW),
+        Row("40,000 rows", (0.387,), (_recall("synthetic_large", "batch"),), "higher",
+            said=DRAWN_ANEW),
+        Row("retail, 2,000 rows", (0.234,), (_recall("retail", "batch, starts averaged"),),
+            "higher", said="four starts averaged, as by default; five of 25 repeats"),
+        Row("10,000 rows", (0.235,), (_recall("retail_large", "batch, starts averaged"),), "higher",
+            said="four starts averaged, as by default"),
+        Row("WebView-2, 2,000 rows", (0.398,), (_recall("webview_fit", "fit"),), "higher",
+            said="two of 25 repeats"),
         Row("5,000 rows", (0.39,), said=NO_DATA),
         Row("Kosarak, 2,000 and 40,000 rows", (0.388, 0.391), said=NO_DATA),
         Row("BMS-POS, 2,000 and 40,000 rows", (0.373, 0.373), said=NO_DATA),
@@ -618,25 +540,19 @@ HERNANDEZ = (
     ),
     part(
         "Hernandez-Lobato et al. (2014): draws of entries",
-        Row(
-            "biased draws recall more than uniform ones", "by 0.01 to 0.1, read off",
+        Row("biased draws recall more than uniform ones", "by 0.01 to 0.1, read off",
             tuple(
                 figure(f"logistic_recall_{kind}: gain/biased/gain", 4)
                 for kind in ("synthetic", "synthetic_large", "retail", "retail_large")
             ),
             shown="logistic_recall_synthetic_large.png",
-            said="synthetic and retail, small and large",
-        ),
-        Row(
-            "recall of biased draws, synthetic, small and large", (0.368, 0.387),
+            said="synthetic and retail, small and large"),
+        Row("recall of biased draws, synthetic, small and large", (0.368, 0.387),
             tuple(_recall(kind, "biased") for kind in ("synthetic", "synthetic_large")),
-            "higher", said=DRAWN_ANEW,
-        ),
-        Row(
-            "the same, retail", (0.234, 0.235),
+            "higher", said=DRAWN_ANEW),
+        Row("the same, retail", (0.234, 0.235),
             tuple(_recall(kind, "biased") for kind in ("retail", "retail_large")), "higher",
-            said="from one start",
-        ),
+            said="from one start"),
         Row("the minibatch adapts", "settles soon", shown="logistic_recall_retail.png"),
         why="Biased draws recall most of the three ways on all four sets, as published.",
         left=(
@@ -660,11 +576,9 @@ MASOOD = (
             )
             for modes in ("one mode", "two modes")
         ),
-        Row(
-            "the same of a line of solutions, radius 0.2 and 0.35 of the largest angle",
+        Row("the same of a line of solutions, radius 0.2 and 0.35 of the largest angle",
             _balls("solutions, small, infinite modes", "greedy", (3, 6)),
-            _balls("solutions, small, infinite modes", "fewest", (3, 6)), said="as defined",
-        ),
+            _balls("solutions, small, infinite modes", "fewest", (3, 6)), said="as defined"),
         left=(
             "The paper defines the covering number as the smallest and counts greedily. The "
             "smallest, found here, is at most the greedy count by definition, and a smaller one is "
@@ -673,35 +587,23 @@ MASOOD = (
     ),
     part(
         "Masood et al. (2016): small sets, one, two and a line of solutions",
-        Row(
-            "table 1, log likelihood of Gibbs",
+        Row("table 1, log likelihood of Gibbs",
             **_modes("small", "log_likelihood", "Gibbs with moves", 1),
-            said="not compared: the paper does not state its noise, which scales them",
-        ),
-        Row(
-            "table 2, autocorrelation time of Gibbs", better="lower",
-            **_modes("small", "iat", "Gibbs with moves", 1),
-        ),
-        Row(
-            "table 3, largest angle of Gibbs, two solutions",
-            **_modes("small", "angle_max", "Gibbs behind walls", 2, ("two modes",), True),
-        ),
-        Row(
-            "table 3, the same, a line",
-            **_modes("small", "angle_max", "Gibbs with moves", 2, ("infinite modes",), True),
-        ),
-        Row(
-            "table 4, mean angle of Gibbs, two solutions",
+            said="not compared: the paper does not state its noise, which scales them"),
+        Row("table 2, autocorrelation time of Gibbs", better="lower",
+            **_modes("small", "iat", "Gibbs with moves", 1)),
+        Row("table 3, largest angle of Gibbs, two solutions",
+            **_modes("small", "angle_max", "Gibbs behind walls", 2, ("two modes",), True)),
+        Row("table 3, the same, a line",
+            **_modes("small", "angle_max", "Gibbs with moves", 2, ("infinite modes",), True)),
+        Row("table 4, mean angle of Gibbs, two solutions",
             **_modes("small", "angle_mean", "Gibbs behind walls", 2, ("two modes",)),
             said=(
                 "not compared: draws from all solutions have 18.45, as they weigh both alike, and "
                 "the noise here gives the second nearly all the weight"
-            ),
-        ),
-        Row(
-            "table 4, the same, a line",
-            **_modes("small", "angle_mean", "Gibbs with moves", 2, ("infinite modes",), True),
-        ),
+            )),
+        Row("table 4, the same, a line",
+            **_modes("small", "angle_mean", "Gibbs with moves", 2, ("infinite modes",), True)),
         Row("5 to 7", "persistent coverings", shown="nmf_coverage_small.png"),
         why=(
             "Angles are better the nearer they are to those of draws from all solutions, and not "
@@ -710,25 +612,16 @@ MASOOD = (
     ),
     part(
         "Masood et al. (2016): large sets, one, two and a line of solutions",
-        Row(
-            "table 5, log likelihood of Gibbs",
+        Row("table 5, log likelihood of Gibbs",
             **_modes("large", "log_likelihood", "Gibbs with moves", 0),
-            said="not compared: the paper does not state its noise, which scales them",
-        ),
-        Row(
-            "table 6, autocorrelation time of Gibbs", better="lower",
-            **_modes("large", "iat", "Gibbs with moves", 0),
-        ),
-        Row(
-            "table 7, largest angle of Gibbs",
-            **_modes("large", "angle_max", "Gibbs with moves", 2), said=MORE,
-        ),
-        Row(
-            "table 8, mean angle of Gibbs", **_modes("large", "angle_mean", "Gibbs with moves", 2),
-            said=MORE,
-        ),
-        Row(
-            "share of the first of two solutions: three chains from it, and one from the other",
+            said="not compared: the paper does not state its noise, which scales them"),
+        Row("table 6, autocorrelation time of Gibbs", better="lower",
+            **_modes("large", "iat", "Gibbs with moves", 0)),
+        Row("table 7, largest angle of Gibbs",
+            **_modes("large", "angle_max", "Gibbs with moves", 2), said=MORE),
+        Row("table 8, mean angle of Gibbs", **_modes("large", "angle_mean", "Gibbs with moves", 2),
+            said=MORE),
+        Row("share of the first of two solutions: three chains from it, and one from the other",
             "not asked",
             tuple(
                 Of(
@@ -737,16 +630,13 @@ MASOOD = (
                 )
                 for place in (1, 2, 3, 0)
             ),
-            said="10,000 draws behind walls: the share depends on the start",
-        ),
-        Row(
-            "the same after 5,000 draws more, which are left out", "not asked",
+            said="10,000 draws behind walls: the share depends on the start"),
+        Row("the same after 5,000 draws more, which are left out", "not asked",
             tuple(
                 Of("nmf_coverage_walls", (*CROSSINGS, "share_of_the_first_solution"), 2, made)
                 for made in (max, min)
             ),
-            said="the largest and the smallest of all chains: it falls, and is not settled",
-        ),
+            said="the largest and the smallest of all chains: it falls, and is not settled"),
         Row("8 to 10", "persistent coverings", shown="nmf_coverage_large.png"),
         why=(
             "That is by the autocorrelation time alone. Angles are not compared, and behind walls "
@@ -758,21 +648,15 @@ MASOOD = (
 NOTEBOOK = (
     part(
         "A notebook on Monte Carlo and matrix factorisation",
-        Row(
-            "Metropolis with three step sizes", "shown",
-            shown=RATINGS + "Metropolis: propose a step, then think",
-        ),
-        Row(
-            "Gibbs, one coordinate at a time", "shown",
-            shown=RATINGS + "Gibbs: one coordinate at a time, straight from its distribution",
-        ),
-        Row(
-            "two rows by three columns, error of the printed product",
+        Row("Metropolis with three step sizes", "shown",
+            shown=RATINGS + "Metropolis: propose a step, then think"),
+        Row("Gibbs, one coordinate at a time", "shown",
+            shown=RATINGS + "Gibbs: one coordinate at a time, straight from its distribution"),
+        Row("two rows by three columns, error of the printed product",
             (figure("notebook_matrix: printed", 4),),
             (figure("notebook_matrix: programs/bmfjax/mean of products/median_error", 4),),
             shown=RATINGS + "Factors of a matrix of two rows and three columns",
-            said="not compared: root mean square, of one seed there and the median of 2,000 here",
-        ),
+            said="not compared: root mean square, of one seed there and the median of 2,000 here"),
         *(
             Row(
                 f"{what}, over 2,000 seeds: median error, and above which one seed in 20 is",
@@ -800,10 +684,8 @@ NOTEBOOK = (
     ),
     part(
         "Salakhutdinov and Mnih (2008)",
-        Row(
-            "MovieLens 100K, Gaussian-Wishart (Brouwer), error of the stars", (0.9086,),
-            (figure("pmf_movielens_attributes: models/rank 10/rmse/mean", 4),), "lower",
-        ),
+        Row("MovieLens 100K, Gaussian-Wishart (Brouwer), error of the stars", (0.9086,),
+            (figure("pmf_movielens_attributes: models/rank 10/rmse/mean", 4),), "lower"),
     ),
 )  # fmt: skip
 

@@ -7,7 +7,8 @@ the record and its page are written anew, so that a run that is cut off leaves w
 phase that fails or takes too long leaves its message, and no phase takes the seconds that those
 after it need.
 
-It needs what bmfjax needs, pytest and pytest-xdist. The record is named by the device.
+The record is named by the device. Tests run there by `python -m pytest -m device -n 16`, sooner
+with `XLA_FLAGS=--xla_gpu_autotune_level=0`.
 
     python benchmarks/speed/accelerator.py --device gpu
 """
@@ -241,9 +242,9 @@ def seconds_for(name: str, later, left: float) -> float:
 
     Examples
     --------
-    >>> seconds_for("starts", [["tests"], ["boolean"]], 360.0)
+    >>> seconds_for("starts", [["largest"], ["boolean"]], 305.0)
     180.0
-    >>> [seconds_for("starts", [["tests"], ["boolean"]], left) for left in (100.0, 20.0)]
+    >>> [seconds_for("starts", [["largest"], ["boolean"]], left) for left in (100.0, 20.0)]
     [30, 20.0]
     """
     own = PHASES[name].least

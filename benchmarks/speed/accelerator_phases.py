@@ -11,12 +11,8 @@ import dataclasses
 import functools
 import json
 import os
-import re
-import subprocess
 import sys
-import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -433,68 +429,6 @@ def largest(found: Found) -> None:
             return
 
 
-# ---- tests ----------------------------------------------------------------------------------
-
-#: Processes that run tests, and the seconds after which they are stopped.
-WORKERS, TEST_SECONDS = 16, 125
-_ERROR = re.compile(r"E  |F\d{4} |terminate|Fatal Python")
-_ENDED = re.compile(r"(?m)^\[gw\d+\] (?:\[ *\d+%\] )?(PASSED|FAILED|ERROR|SKIPPED) (.+?)\s*$")
-_ITEMS = re.compile(r"workers? \[(\d+) items?\]")
-
-
-def tests(found: Found) -> None:
-    """Run the tests that are marked for a device; a worker that one of them ends is replaced."""
-    workers = max(1, min(WORKERS, num_cores()))
-    command = [sys.executable, "-m", "pytest", "-vv", "-m", "device", "-n", str(workers)]
-    command += ["--dist", "worksteal", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    # What the compiler itself says when it aborts must be seen, too.
-    command += ["--no-header", "--tb=short", "--capture=sys", *map(str, _marked())]
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        # Exactness is not a matter of the quickest variant of a program, which takes long to find,
-        # nor of what draws random words: they are the same by JAX's own kernel, which is there.
-        environment = os.environ | {
-            "BMFJAX_TEST_CACHE": folder, "PYTHONUNBUFFERED": "1",
-            "JAX_THREEFRY_GPU_KERNEL_LOWERING": "1",
-            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0",
-        }  # fmt: skip
-        log = Path(folder) / "log"
-        with log.open("w") as file:
-            process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT
-            )
-        while True:
-            is_over, seconds = process.poll() is not None, time.perf_counter() - began
-            text = log.read_text(errors="replace")
-            found.add("tests", functools.partial(outcomes, text, is_over, seconds))
-            if is_over or seconds > TEST_SECONDS:
-                break
-            time.sleep(2)
-        process.kill()
-
-
-def _marked() -> list[Path]:
-    """Return the files of tests some of which are marked."""
-    return [p for p in sorted(ROOT.glob("tests/**/test_*.py")) if "mark.device" in p.read_text()]
-
-
-def outcomes(text: str, is_over: bool, seconds: float) -> dict:
-    """Count outcomes in what pytest wrote, and name tests that did not pass."""
-    ended: dict[str, str] = {}
-    for outcome, test in _ENDED.findall(text):
-        if ended.get(test, "passed") == "passed":  # an error after it counts
-            ended[test] = outcome.lower()
-    chosen = _ITEMS.search(text)
-    return {
-        "finished": is_over,
-        "seconds": round(seconds, 1),
-        **Counter(ended.values()),
-        "not passed": sorted(t for t, outcome in ended.items() if outcome in ("failed", "error")),
-        "not ended": int(chosen[1]) - len(ended) if chosen else 0,
-        "errors": [line[:200] for line in text.splitlines() if _ERROR.match(line)][:20],
-    }
-
-
 def num_cores() -> int:
     """Return the number of cores that this process may use."""
     ask = getattr(os, "sched_getaffinity", None)
@@ -533,7 +467,6 @@ PHASES = {
     "first answer": Phase(first_answer, 60, 30),
     "large boolean": Phase(functools.partial(boolean, is_large=True), 100, 45),
     "largest": Phase(largest, 60, 25, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9"}),
-    "tests": Phase(tests, TEST_SECONDS + 10, 80),
     "on cpu": Phase(on_cpu, 280, 0, {"JAX_PLATFORMS": "cpu"}),
 }
 #: Stages come one after the other, and the phases of a stage run side by side: what they compile
@@ -542,7 +475,7 @@ STAGES = (
     ("device",),
     ("large features", "features", "boolean", "votes", "relaxed", "large ratings", "ratings",
      "nonnegative"),
-    ("starts",), ("first answer",), ("large boolean", "largest"), ("tests",),
+    ("starts",), ("first answer",), ("large boolean", "largest"),
 )  # fmt: skip
 #: Runs beside all stages but the first, on cores of its own, as many as those of the records of
 #: CPUs. The phases that follow when it has ended have them too.
