@@ -65,18 +65,15 @@ def wrong_of(mean, truth, where) -> float:
     return float(((np.asarray(mean) > 0.5) != truth)[where].mean())
 
 
-def ormachine(schedule: Schedule, made, seen, seed) -> np.ndarray:
-    run = compiled(schedule)
-    return run(random.key(seed), packed_data(observed(made, seen)))[0]
+def ormachine(schedule: Schedule):
+    """Return what completes a product by the OrMachine, compiled once."""
+    run = program((SIZE, SIZE), RANK, None, schedule)
 
+    def completed(made, seen, seed):
+        observed = BinaryMatrix(made.data.dense(bool), seen)
+        return run(random.key(seed), packed_data(observed))[0]
 
-@functools.cache
-def compiled(schedule: Schedule):
-    return program((SIZE, SIZE), RANK, None, schedule)
-
-
-def observed(made, seen) -> BinaryMatrix:
-    return BinaryMatrix(made.data.dense(bool), seen)
+    return completed
 
 
 def messages(made, seen, seed) -> np.ndarray:
@@ -117,7 +114,7 @@ def of_products(options, methods, share: float, flip: float, hidden: bool) -> di
 
 
 def products(options) -> dict:
-    methods = {"OrMachine": functools.partial(ormachine, LONGER), "message passing": messages}
+    methods = {"OrMachine": ormachine(LONGER), "message passing": messages}
     if options.program:
         methods[PROGRAM] = functools.partial(authors, options)
     return {str(s): of_products(options, methods, s, 0.0, True) for s in options.shares}
@@ -125,8 +122,8 @@ def products(options) -> dict:
 
 def flips(options) -> dict:
     methods = {
-        "OrMachine, one start": functools.partial(ormachine, SHORT),
-        "OrMachine": functools.partial(ormachine, LONGER),
+        "OrMachine, one start": ormachine(SHORT),
+        "OrMachine": ormachine(LONGER),
     }
     if options.program:
         methods[PROGRAM] = functools.partial(authors, options)

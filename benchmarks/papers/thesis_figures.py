@@ -67,11 +67,17 @@ def panels(rows: int, columns: int, size, x: str, y: str, **options):
     return figure, axes
 
 
+def grid(axes, rows, columns):
+    """Yield the cell, and what stands for it in rows and columns, of a figure's panels."""
+    for row, one in zip(axes, rows, strict=True):
+        for cell, other in zip(row, columns, strict=True):
+            yield cell, one, other
+
+
 def log_likelihood(runs: Runs) -> Figure:
     """Figure 4.1: the log joint density over the first 10,000 draws."""
     figure, axes = panels(2, 3, (10, 5.5), "draw", "log joint density", sharex=True)
-    for (row, start), (column, prior) in itertools.product(enumerate(STARTS), enumerate(PRIORS)):
-        cell = axes[row, column]
+    for cell, start, prior in grid(axes, STARTS, PRIORS):
         for batch in BATCHES:
             trace = runs(prior=prior, start=start, batch=batch)["log_joint"]
             every = 60_000 // len(trace)
@@ -120,14 +126,11 @@ def low_dimensional(normal: bool) -> Figure:
 def mean_images(runs: Runs) -> Figure:
     """Figure 4.4: posterior means of both factors, transposed; red is 0, yellow 0.5, blue 1."""
     figure, axes = panels(2, 2, (11, 5), "row or column of the matrix", "factor")
-    for (row, start), (column, name) in itertools.product(
-        enumerate(reversed(STARTS)), enumerate(FACTORS)
-    ):
+    for cell, start, name in grid(axes, STARTS[::-1], FACTORS):
         image = runs(start=start)[f"{name}_mean"].T
-        shown = axes[row, column].imshow(
-            image, aspect="auto", cmap="RdYlBu", vmin=0, vmax=1, interpolation="nearest"
-        )
-        axes[row, column].set_title(f"{name}, from {_named(start)}", fontsize=10, loc="left")
+        colours = {"cmap": "RdYlBu", "vmin": 0, "vmax": 1, "interpolation": "nearest"}
+        shown = cell.imshow(image, aspect="auto", **colours)
+        cell.set_title(f"{name}, from {_named(start)}", fontsize=10, loc="left")
     figure.colorbar(shown, ax=axes, label="posterior mean", shrink=0.8)
     return figure
 
@@ -135,11 +138,8 @@ def mean_images(runs: Runs) -> Figure:
 def mean_histograms(runs: Runs, draws: int) -> Figure:
     """Figures 4.5 and 4.6: histograms of the posterior means above 0.05."""
     figure, axes = panels(2, 2, (8, 5), "posterior mean", "entries", sharex=True)
-    for (row, start), (column, name) in itertools.product(
-        enumerate(reversed(STARTS)), enumerate(FACTORS)
-    ):
+    for cell, start, name in grid(axes, STARTS[::-1], FACTORS):
         means = runs(draws=draws, start=start)[f"{name}_mean"].ravel()
-        cell = axes[row, column]
         cell.hist(means[means >= 0.05], bins=np.linspace(0.05, 1, 39), color=COLOURS[name])
         below = f"{int((means < 0.05).sum()):,} below 0.05"
         cell.set_title(f"{name}, from {_named(start)}; {below}", fontsize=9, loc="left")
@@ -158,13 +158,13 @@ def mean_and_sd(runs: Runs, rank: int) -> Figure:
         2, len(lengths), (3.6 * len(lengths), 6), "posterior mean", "posterior standard deviation",
         sharex=True, sharey=True,
     )  # fmt: skip
-    for (row, start), (column, draws) in itertools.product(enumerate(STARTS), enumerate(lengths)):
+    for cell, start, draws in grid(axes, STARTS, lengths):
         if draws == 2_000_000 and start == "optimum":
-            axes[row, column].set_axis_off()  # not among the thesis's runs
+            cell.set_axis_off()  # not among the thesis's runs
             continue
-        _scatter(axes[row, column], runs(draws=draws, start=start, rank=rank), "sd")
+        _scatter(cell, runs(draws=draws, start=start, rank=rank), "sd")
         title = f"{draws:,} draws, from {_named(start)}"
-        axes[row, column].set_title(title, fontsize=9, loc="left")
+        cell.set_title(title, fontsize=9, loc="left")
     _legend(axes[0, 0])
     return figure
 
@@ -183,12 +183,10 @@ def by_prior_and_batch(runs: Runs, of: str) -> Figure:
     label = {"sd": "posterior standard deviation", "gradient": "mean gradient"}[of]
     shared = {"sharex": True, "sharey": of == "sd"}
     figure, axes = panels(2, 6, (16, 5.5), "posterior mean", label, **shared)
-    for (row, batch), (column, (start, prior)) in itertools.product(
-        enumerate((75, 512)), enumerate(itertools.product(STARTS, PRIORS))
-    ):
-        _scatter(axes[row, column], runs(prior=prior, start=start, batch=batch), of)
+    for cell, batch, (start, prior) in grid(axes, (75, 512), [*itertools.product(STARTS, PRIORS)]):
+        _scatter(cell, runs(prior=prior, start=start, batch=batch), of)
         title = f"{prior}, batch {batch},\nfrom {_named(start)}"
-        axes[row, column].set_title(title, fontsize=9, loc="left")
+        cell.set_title(title, fontsize=9, loc="left")
     _legend(axes[0, 0])
     return figure
 

@@ -26,6 +26,7 @@
         [--files FOLDER]
 """
 
+import itertools
 import tempfile
 import time
 from pathlib import Path
@@ -104,30 +105,34 @@ def shipped(options) -> dict:
     return {**given, "longest_seconds": slowest, "cases": found}
 
 
+def planted(options, cases, **more) -> dict:
+    """Fit matrices (name, true number of factors, data), and count how often it is found."""
+    found = {}
+    for name, truth, data in cases:
+        found[name] = {"truth": truth} | one_fit(data, options, **more)
+        print(name, found[name]["rank"], found[name]["seconds"], flush=True)
+    return settings(options) | more | summary(found)
+
+
 def grid(options) -> dict:
     """Fit the grid, or the part of it that was asked for."""
-    found = {}
-    for rank in options.ranks:
-        for flips in FLIPS:
-            for repeat in range(options.repeats):
-                data = bmfjax.generate_product(
-                    *SHAPE, rank, flip=flips, seed=1000 * rank + repeat
-                ).data
-                name = f"rank {rank}, flips {flips:.0%}, {repeat}"
-                found[name] = {"truth": rank} | one_fit(data, options)
-                print(name, found[name]["rank"], found[name]["seconds"], flush=True)
-    return settings(options) | summary(found)
+    every = itertools.product(options.ranks, FLIPS, range(options.repeats))
+    made = (
+        (f"rank {rank}, flips {flips:.0%}, {repeat}", rank,
+         bmfjax.generate_product(*SHAPE, rank, flip=flips, seed=1000 * rank + repeat).data)
+        for rank, flips, repeat in every
+    )  # fmt: skip
+    return planted(options, made)
 
 
 def tiles(options) -> dict:
     """Fit matrices of tiles with clean noise."""
-    found = {}
-    for rank in TILE_RANKS.tolist():
-        data = bmfjax.generate_tiles(rank=rank, noise=(0.01, 0.05), seed=rank).data
-        name = f"rank {rank}"
-        found[name] = {"truth": rank} | one_fit(data, options, max_rank=MOST_TILES)
-        print(name, found[name]["rank"], found[name]["seconds"], flush=True)
-    return settings(options) | {"max_rank": MOST_TILES} | summary(found)
+    made = (
+        (f"rank {rank}", rank,
+         bmfjax.generate_tiles(rank=rank, noise=(0.01, 0.05), seed=rank).data)
+        for rank in TILE_RANKS.tolist()
+    )  # fmt: skip
+    return planted(options, made, max_rank=MOST_TILES)
 
 
 def settings(options) -> dict:

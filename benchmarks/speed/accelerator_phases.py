@@ -41,9 +41,9 @@ SECONDS, ROUNDS, CHAINS = 0.6, 3, 4
 
 
 class Found:
-    """What a phase has found so far, on disk after every case."""
+    """What a phase has found so far, on disk after every case if there is a path."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path | None = None):
         self.path, self.figures = path, {}
 
     def add(self, name: str, make: Callable[[], object]) -> None:
@@ -53,9 +53,21 @@ class Found:
         except Exception as error:
             self.figures[name] = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
         print(name, self.figures[name], flush=True)
-        part = self.path.with_suffix(".part")
-        part.write_text(json.dumps(self.figures))
-        part.replace(self.path)
+        if self.path is not None:
+            part = self.path.with_suffix(".part")
+            part.write_text(json.dumps(self.figures))
+            part.replace(self.path)
+
+
+def figures_of(parts: dict, chosen):
+    """Yield figures after every case of some parts, each of which yields names and cases."""
+    figures = {}
+    for part in chosen:
+        found = Found()
+        for name, case in parts[part]():
+            found.add(name, case)
+            yield figures | {part: found.figures}
+        figures[part] = found.figures
 
 
 # ---- side by side ---------------------------------------------------------------------------

@@ -8,8 +8,6 @@ and the bits are compared. Then come whole sweeps in both ways. It needs an NVID
 
 import dataclasses
 import functools
-import tempfile
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +16,7 @@ from jax import lax, random
 from benchmarks.device import COMMIT, script, some
 from benchmarks.form import named, page_of_one, shown
 from benchmarks.speed import accelerator_phases
-from benchmarks.speed.accelerator_phases import BOOLEAN, Found
+from benchmarks.speed.accelerator_phases import BOOLEAN
 from benchmarks.speed.one_kernel import WEIGHTS, timed
 from bmfjax.kernels.boolean import bits, codes
 from bmfjax.kernels.boolean.words import PackedLines, pack_last_axis, unpack_last_axis
@@ -155,11 +153,4 @@ def tables(found: dict):
 
 @script(__doc__, parts=some(PARTS), commit=COMMIT)
 def main(options):
-    figures = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for part in options.parts:
-            found = Found(Path(folder) / f"{part}.json")
-            for name, case in PARTS[part]():
-                found.add(name, case)
-                figures[part] = found.figures
-                yield figures
+    yield from accelerator_phases.figures_of(PARTS, options.parts)

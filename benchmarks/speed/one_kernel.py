@@ -7,9 +7,7 @@ Then come whole sweeps with and without it. It needs an NVIDIA GPU.
 
 import dataclasses
 import functools
-import tempfile
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +17,7 @@ from jax import lax, random
 from benchmarks.device import COMMIT, script, some
 from benchmarks.form import named, page_of_one, shown
 from benchmarks.speed import accelerator_phases
-from benchmarks.speed.accelerator_phases import BOOLEAN, LARGEST, Found
+from benchmarks.speed.accelerator_phases import BOOLEAN, LARGEST
 from bmfjax.kernels.boolean import bits, fused
 from bmfjax.kernels.boolean.bits import Lines, Weights
 from bmfjax.kernels.boolean.fused import Tiles
@@ -76,8 +74,8 @@ def timed(f, given) -> tuple:
     }  # fmt: skip
 
 
-def kernel(found: Found) -> None:
-    """Time the draws of all lines, and compare them."""
+def kernel():
+    """Time the draws of all lines, and compare them; yields names and cases, as `sweeps` does."""
 
     def array(ones, partner, drawn, odds, noise):
         draw = lambda bit, odds, t: bit ^ (t < jnp.where(bit, -odds, odds))  # noqa: E731
@@ -90,7 +88,7 @@ def kernel(found: Found) -> None:
     for (size, words, rank), tried in TILES.items():
         given, name = lines_of(size, words, rank), f"{size} x {words} words, rank {rank}"
         (drawn, counts), times = timed(array, given)
-        found.add(f"{name}: array", lambda times=times: times)
+        yield f"{name}: array", lambda times=times: times
         for tiles in [None, *(Tiles(*t) for t in tried)]:
 
             def case(tiles=tiles, given=given, drawn=drawn, counts=counts):
@@ -99,17 +97,17 @@ def kernel(found: Found) -> None:
                 differ = int((same != drawn).sum())
                 return times | {"differ": differ, "of": int(drawn.size), "counts": apart}
 
-            found.add(f"{name}: {tiles}", case)
+            yield f"{name}: {tiles}", case
 
 
-def sweeps(found: Found) -> None:
+def sweeps():
     """Time whole sweeps, with the kernel and once without."""
     for name, (*size, _) in BOOLEAN.items():
-        found.add(name, functools.partial(accelerator_phases.boolean_case, *size))
+        yield name, functools.partial(accelerator_phases.boolean_case, *size)
     array, size = dataclasses.replace(device_budget(), fused=False), BOOLEAN[LARGEST][:3]
     case = functools.partial(accelerator_phases.boolean_case, *size, array)
-    found.add(f"{LARGEST}, array code", case)
-    found.add("votes, rank 8, four temperatures", accelerator_phases.votes_case)
+    yield f"{LARGEST}, array code", case
+    yield "votes, rank 8, four temperatures", accelerator_phases.votes_case
 
 
 PARTS = {"kernel": kernel, "sweeps": sweeps}
@@ -167,10 +165,4 @@ def tables(found: dict):
 
 @script(__doc__, parts=some(PARTS), commit=COMMIT)
 def main(options):
-    figures = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for part in options.parts:
-            found = Found(Path(folder) / f"{part}.json")
-            PARTS[part](found)
-            figures[part] = found.figures
-            yield figures
+    yield from accelerator_phases.figures_of(PARTS, options.parts)
