@@ -355,12 +355,10 @@ def place(work: Path, name: str, fit: str = ".json") -> Path:
 
 
 NOTES = [
-    (
-        "5c2e6a33",
-        "56 cases, fitted at fc87251f; the rules were changed by what 38 of them say, and once "
-        "more when 42 were known; the last 14 took no part; that of one search, and that of "
-        "factors in too few draws, were made stricter afterwards, by no case",
-    ),
+    ("5c2e6a33",
+     "56 cases, fitted at fc87251f; the rules were changed by what 38 of them say, and once "
+     "more when 42 were known; the last 14 took no part; that of one search, and that of "
+     "factors in too few draws, were made stricter afterwards, by no case"),
 ]  # fmt: skip
 
 ANSWER = """

@@ -237,15 +237,11 @@ GONSIOR = (
         Row("TrustPal on noisy 8 x 8 tiles, after the search and inside it, one matrix",
             tuple(_trusted("as published", test) for test in ("after", "inside")),
             tuple(_trusted("a pull that grows, ones free", test) for test in ("after", "inside")),
-            said=(
-                "not compared: the search with a pull that grows finds few tiles too, and no test "
-                "mends that"
-            )),
-        why=(
-            "The thesis gives no figure of it, but the programs PanPal and TrustPal. As published "
+            said="not compared: the search with a pull that grows finds few tiles too, and no test "
+                 "mends that"),
+        why="The thesis gives no figure of it, but the programs PanPal and TrustPal. As published "
             "they hardly find a tile of 8 x 8 on matrices of ours. PanPal finds them on a clean "
-            "one with a pull that grows; TrustPal finds few on a noisy one either way."
-        ),
+            "one with a pull that grows; TrustPal finds few on a noisy one either way.",
     ),
     part(
         "Gonsior (2019): tables 4.1 and 4.2, figure 4.12",
@@ -269,10 +265,8 @@ GONSIOR = (
                     _thesis(prior, data=data, start="random", batch=75)
                     for prior in ("flat", "Normal", "PanPAL")
                 ),
-                said=(
-                    "not compared: the thesis's sampler on a matrix of ours, where chains are "
-                    "still on their way after 60,000 draws"
-                ),
+                said="not compared: the thesis's sampler on a matrix of ours, where chains are "
+                     "still on their way after 60,000 draws",
             )
             for item, data, published in (
                 ("4.1, clean, IASG as published: flat, Normal and Laplace prior, batch 75",
@@ -330,13 +324,11 @@ GONSIOR = (
             tuple(_beside_exact(data, "exact, again", "error", None) for data in DATA),
             said="not compared: at precision 1 the exact posterior reconstructs nothing"),
         why="All runs of table 3.2 are here, and all figures are drawn.",
-        left=(
-            "The thesis reads means and standard deviations off these pictures as what the "
-            "posterior knows. Those of its sampler, run here from the optimum, are far from its "
-            "posterior. But they are held against a second chain of our exact sampler, which "
-            "cannot lose; at precision 1 that posterior has all 1,920 entries wrong, where the "
-            "thesis's sampler has 0 and 78; and chains from random starts are not compared."
-        ),
+        left="The thesis reads means and standard deviations off these pictures as what the "
+             "posterior knows. Those of its sampler, run here from the optimum, are far from its "
+             "posterior. But they are held against a second chain of our exact sampler, which "
+             "cannot lose; at precision 1 that posterior has all 1,920 entries wrong, where the "
+             "thesis's sampler has 0 and 78; and chains from random starts are not compared.",
     ),
     part(
         "Gonsior (2019): the questions of chapter 5",
@@ -349,11 +341,9 @@ GONSIOR = (
                 for way in PRECONDITIONED
             ),
             "any",
-            said=(
-                "none that bounds leave right: IASG by Fisher information and by the curvature of "
-                "a block, a mirror map that mixes slowly, reflection, and auxiliary variables; "
-                "error of the means in posterior standard deviations"
-            )),
+            said="none that bounds leave right: IASG by Fisher information and by the curvature of "
+                 "a block, a mirror map that mixes slowly, reflection, and auxiliary variables; "
+                 "error of the means in posterior standard deviations"),
         Row("2, bounds that do not skew the posterior?", "left open",
             (
                 figure("bias_table: tables/512x512/rows/SGLD clamp, batch 64, h 0.1/mean", 3),
@@ -454,10 +444,8 @@ RUKAT = (
         Row("calculator digits without noise, wrong of 540 at rank 7", "all are right",
             (figure("calculator_digits_hierarchy: wrong_of_540_by_rank/7"),),
             shown="calculator_digits.png"),
-        why=(
-            "On MovieLens ours with layers is above the published one at every share but the "
-            "first, where it is as good, and above ours without them at 95 % alone."
-        ),
+        why="On MovieLens ours with layers is above the published one at every share but the "
+            "first, where it is as good, and above ours without them at 95 % alone.",
         left=(
             "On digits one layer has 0.27 % fewer entries wrong than published and two have 0.13 % "
             "more, from the best of eight starts. Chains find the mode: from the true factors they "
@@ -498,19 +486,15 @@ RUKAT = (
                     figure(f"rukat_data: sets/{name}/{of}", 3)
                     for of in ("log_score_columns", "ormachine/log_score", "features/log_score")
                 ),
-                said=(
-                    "not compared, for unequal time and averaging: mean log probability, of ten "
-                    "single chains the mean and the best; here the columns' shares of ones, the "
-                    "OrMachine and the model of features"
-                ),
+                said="not compared, for unequal time and averaging: mean log probability, of ten "
+                     "single chains the mean and the best; here the columns' shares of ones, the "
+                     "OrMachine and the model of features",
             )
             for name in ("MNIST", "single cells", "tumours")
         ),
-        why=(
-            "MNIST is not settled: half of its factors are found by all chains. On the 400 rows "
+        why="MNIST is not settled: half of its factors are found by all chains. On the 400 rows "
             "predictions of the OrMachine hold on none by the verdict; those of the model of "
-            "features hold on cells and tumours."
-        ),
+            "features hold on cells and tumours.",
         left=(
             "The paper shows pictures and scores no hidden entries. Its sampler, run here, "
             "predicts MNIST worse than the columns' shares of ones do. Single chains of 200 sweeps "
@@ -555,11 +539,9 @@ HERNANDEZ = (
             said="from one start"),
         Row("the minibatch adapts", "settles soon", shown="logistic_recall_retail.png"),
         why="Biased draws recall most of the three ways on all four sets, as published.",
-        left=(
-            "On retail biased draws recall 0.006 and 0.004 less than the paper's, because the "
-            "paper's draws gain over all entries there and ours do not. `fit` takes all entries "
-            "and averages starts."
-        ),
+        left="On retail biased draws recall 0.006 and 0.004 less than the paper's, because the "
+             "paper's draws gain over all entries there and ours do not. `fit` takes all entries "
+             "and averages starts.",
     ),
 )  # fmt: skip
 
@@ -598,17 +580,13 @@ MASOOD = (
             **_modes("small", "angle_max", "Gibbs with moves", 2, ("infinite modes",), True)),
         Row("table 4, mean angle of Gibbs, two solutions",
             **_modes("small", "angle_mean", "Gibbs behind walls", 2, ("two modes",)),
-            said=(
-                "not compared: draws from all solutions have 18.45, as they weigh both alike, and "
-                "the noise here gives the second nearly all the weight"
-            )),
+            said="not compared: draws from all solutions have 18.45, as they weigh both alike, and "
+                 "the noise here gives the second nearly all the weight"),
         Row("table 4, the same, a line",
             **_modes("small", "angle_mean", "Gibbs with moves", 2, ("infinite modes",), True)),
         Row("5 to 7", "persistent coverings", shown="nmf_coverage_small.png"),
-        why=(
-            "Angles are better the nearer they are to those of draws from all solutions, and not "
-            "the larger."
-        ),
+        why="Angles are better the nearer they are to those of draws from all solutions, and not "
+            "the larger.",
     ),
     part(
         "Masood et al. (2016): large sets, one, two and a line of solutions",
@@ -638,10 +616,8 @@ MASOOD = (
             ),
             said="the largest and the smallest of all chains: it falls, and is not settled"),
         Row("8 to 10", "persistent coverings", shown="nmf_coverage_large.png"),
-        why=(
-            "That is by the autocorrelation time alone. Angles are not compared, and behind walls "
-            "the two solutions are not yet settled."
-        ),
+        why="That is by the autocorrelation time alone. Angles are not compared, and behind walls "
+            "the two solutions are not yet settled.",
     ),
 )  # fmt: skip
 

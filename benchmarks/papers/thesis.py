@@ -267,20 +267,13 @@ def write_records(work: Path, shorter: int, output: Path | None, part: str = "")
 
 NOTES = [
     ("a0cd576", SECONDS, "thesis_tables"),
-    (
-        "343f20f",
-        "several commands on one folder, which held these runs; other work ran beside them",
-    ),
-    (
-        "de461f5",
-        "several commands on one folder, which held these runs; some were stopped for a while: "
-        "their seconds say nothing",
-    ),
-    (
-        "a0cd576",
-        "several commands on one folder, which held these runs; other work ran beside them",
-        "thesis_runs",
-    ),
+    ("343f20f",
+     "several commands on one folder, which held these runs; other work ran beside them"),
+    ("de461f5",
+     "several commands on one folder, which held these runs; some were stopped for a while: "
+     "their seconds say nothing"),
+    ("a0cd576", "several commands on one folder, which held these runs; other work ran beside them",
+     "thesis_runs"),
 ]  # fmt: skip
 
 ANSWER = """

@@ -92,18 +92,14 @@ def slug(kind: str) -> str:
 
 
 NOTES = [
-    (
-        "46765b9",
-        "in this commit the loop over factors was not unrolled below 1,048,576 words, which cost 1 "
-        "to 2 ms at 1,000 and 10,000 rows: accelerator_h100_unrolled has them as they are",
-    ),
+    ("46765b9",
+     "in this commit the loop over factors was not unrolled below 1,048,576 words, which cost 1 "
+     "to 2 ms at 1,000 and 10,000 rows: accelerator_h100_unrolled has them as they are"),
     ("cb09220", "before ratings were drawn in one batch; no test was marked for a device yet"),
     ("a3fe525", "some phases only, in the time that was left on the card"),
-    (
-        "543e6a34",
-        "on six cores; counts_by_code took turns with it on the card until the starts; a million "
-        "stars did not end in time; the tests did not begin, for want of files of theirs",
-    ),
+    ("543e6a34",
+     "on six cores; counts_by_code took turns with it on the card until the starts; a million "
+     "stars did not end in time; the tests did not begin, for want of files of theirs"),
 ]  # fmt: skip
 
 ANSWER = """

@@ -109,11 +109,9 @@ def sweeps():
 PARTS = {"draws": draws, "sweeps": sweeps}
 
 NOTES = [
-    (
-        "543e6a34",
-        "with other work on the card; at rank 4 the pieces were 81,600 rows long, which kept the "
-        "card waiting: such ranks have shorter ones since, and are drawn by the kernel",
-    ),
+    ("543e6a34",
+     "with other work on the card; at rank 4 the pieces were 81,600 rows long, which kept the "
+     "card waiting: such ranks have shorter ones since, and are drawn by the kernel"),
 ]  # fmt: skip
 
 ANSWER = """

@@ -79,11 +79,9 @@ def size_row(size: int, options) -> dict:
 
 
 NOTES = [
-    (
-        "2d06297",
-        "before all data were taken where the estimated residual is noisy; other work ran beside "
-        "it",
-    ),
+    ("2d06297",
+     "before all data were taken where the estimated residual is noisy; other work ran beside "
+     "it"),
 ]  # fmt: skip
 
 ANSWER = """

@@ -113,11 +113,9 @@ def sweeps():
 PARTS = {"kernel": kernel, "sweeps": sweeps}
 
 NOTES = [
-    (
-        "6ffd5b3d",
-        "by the first version of the script, with four of its parts beside each other on the card, "
-        "on four cores; it did the same but for the order",
-    ),
+    ("6ffd5b3d",
+     "by the first version of the script, with four of its parts beside each other on the card, "
+     "on four cores; it did the same but for the order"),
 ]  # fmt: skip
 
 ANSWER = """
