@@ -109,22 +109,18 @@ def hidden_tenth(records: dict):
         "each column. `constant` is the share of entries that hardly ever change."
     )
     cases = {name: record["figures"] for name, record in records.items()}
-    yield shown(
-        named(cases, "record"),
-        {"record": "", "log score": "log_score 5", "NMF": "log_score_nmf 5",
-         "columns": "log_score_columns 5", "R-hat log joint": "rhat_log_joint 3",
-         "dispersion": "rhat_dispersion 3", "entries": "rhat_entries_99 3",
-         "constant": lambda row: percent(row["share_constant"], 0) + " %", "ESS": "ess_log_joint 0",
-         "factors found by all": lambda row: percent(row["factors_agreeing"]) + " %",
-         "log joint of the chains": "log_joint ;1", "seconds": "seconds 0",
-         "processor seconds": "cpu_seconds 0"},
-    )  # fmt: skip
+    yield shown(named(cases, "record"), {
+        "record": "", "log score": "log_score 5", "NMF": "log_score_nmf 5",
+        "columns": "log_score_columns 5", "R-hat log joint": "rhat_log_joint 3",
+        "dispersion": "rhat_dispersion 3", "entries": "rhat_entries_99 3",
+        "constant": lambda row: percent(row["share_constant"], 0) + " %", "ESS": "ess_log_joint 0",
+        "factors found by all": lambda row: percent(row["factors_agreeing"]) + " %",
+        "log joint of the chains": "log_joint ;1", "seconds": "seconds 0",
+        "processor seconds": "cpu_seconds 0"})  # fmt: skip
 
 
-@script(
-    __doc__, {"data": (Path, "the matrix, as for bmfjax.load")}, rank=10,
-    max_time=(float, "seconds of sampling; default: that of the fit"), seed=0,
-)  # fmt: skip
+@script(__doc__, {"data": (Path, "the matrix, as for bmfjax.load")}, rank=10,
+        max_time=(float, "seconds of sampling; default: that of the fit"), seed=0)  # fmt: skip
 def main(options):
     chosen = {"max_time": options.max_time}
     found = one_case(bmfjax.load(options.data), options.rank, options.seed, **chosen)

@@ -72,10 +72,9 @@ def tables(records: dict):
     yield from hidden_tenth(records)
 
 
-@script(
-    __doc__, folder=dict(type=Path, required=True, help=f"with {NAME}"), rank=16,
-    images=(TEST, "use only the first so many"), max_time=(180.0, "seconds of sampling"),
-)  # fmt: skip
+@script(__doc__, folder=dict(type=Path, required=True, help=f"with {NAME}"), rank=16,
+        images=(TEST, "use only the first so many"),
+        max_time=(180.0, "seconds of sampling"))  # fmt: skip
 def main(options):
     data = BinaryMatrix(from_folder(options.folder)[: options.images] > 127)
     fits = []

@@ -84,26 +84,22 @@ def tables(found: dict):
     )
     yield settings_of(found)
     runs = {n: v for n, v in found.items() if isinstance(v, dict)}
-    yield shown(
-        named(runs, "fit"),
-        {"fit": "", "wrong entries": lambda run: listed([*np.atleast_1d(run["errors"]).tolist()]),
-         "log joint": "log_joint? ;1", "R-hat log joint": "rhat_log_joint? 3",
-         "ESS": "ess_log_joint? 0",
-         "factors found by all": lambda run: _share(run.get("factors_agreeing"), 0),
-         "rebirths accepted": lambda run: _share(run.get("rebirth_accepted"), 1),
-         "seconds": "seconds? 0", "processor seconds": "cpu_seconds? 0",
-         "verdict": lambda run: run.get("verdict", "")},
-    )  # fmt: skip
+    yield shown(named(runs, "fit"), {
+        "fit": "", "wrong entries": lambda run: listed([*np.atleast_1d(run["errors"]).tolist()]),
+        "log joint": "log_joint? ;1", "R-hat log joint": "rhat_log_joint? 3",
+        "ESS": "ess_log_joint? 0",
+        "factors found by all": lambda run: _share(run.get("factors_agreeing"), 0),
+        "rebirths accepted": lambda run: _share(run.get("rebirth_accepted"), 1),
+        "seconds": "seconds? 0", "processor seconds": "cpu_seconds? 0",
+        "verdict": lambda run: run.get("verdict", "")})  # fmt: skip
 
 
 def _share(share: float | None, digits: int) -> str:
     return "" if share is None else f"{percent(share, digits)} %"
 
 
-@script(
-    __doc__, {"data": (str, "the matrix, as for bmfjax.load")}, rank=10, chains=4,
-    max_time=(float, "seconds of sampling; default: that of the fit"), seed=0,
-)  # fmt: skip
+@script(__doc__, {"data": (str, "the matrix, as for bmfjax.load")}, rank=10, chains=4,
+        max_time=(float, "seconds of sampling; default: that of the fit"), seed=0)  # fmt: skip
 def main(options):
     data = bmfjax.load(options.data)
     figures = {n: getattr(options, n) for n in ("rank", "chains", "max_time", "seed")}

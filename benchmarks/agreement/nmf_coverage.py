@@ -339,14 +339,12 @@ def _rounded(column: str, value: float) -> str:
     return number(value, 3 if abs(value) < 1 or column.startswith("l1") else 2)
 
 
-@script(
-    __doc__, only=some(SETS), rows=some(ROWS), repetitions=10,
-    draws=(10_000, "of each repetition"),
-    warmup=(0, "draws of Gibbs before those; the paper has none"),
-    kept=(1000, "draws that are compared"),
-    exact=(False, "data without noise, of which by symmetry two solutions have equal shares"),
-    seed=0, name=("nmf_coverage", "of the record"),
-)  # fmt: skip
+@script(__doc__, only=some(SETS), rows=some(ROWS), repetitions=10,
+        draws=(10_000, "of each repetition"),
+        warmup=(0, "draws of Gibbs before those; the paper has none"),
+        kept=(1000, "draws that are compared"),
+        exact=(False, "data without noise, of which by symmetry two solutions have equal shares"),
+        seed=0, name=("nmf_coverage", "of the record"))  # fmt: skip
 def main(options):
     tables, curves = {}, {}
     for name in options.only:

@@ -146,11 +146,9 @@ def _case(name: str) -> str:
     return name.removeprefix("ormachine_convergence").strip("_").replace("_", " ")
 
 
-@script(
-    __doc__, only=some([f"{name},{rank}" for name, rank in CASES]),
-    files=(Path, "folder of the matrices that are not shipped"),
-    max_time=(600.0, "seconds of sampling"), seed=0,
-)  # fmt: skip
+@script(__doc__, only=some([f"{name},{rank}" for name, rank in CASES]),
+        files=(Path, "folder of the matrices that are not shipped"),
+        max_time=(600.0, "seconds of sampling"), seed=0)  # fmt: skip
 def main(options):
     for name, rank in CASES:
         if f"{name},{rank}" not in options.only or (name in FILES and options.files is None):

@@ -110,14 +110,12 @@ be chance, because few draws decide on which side of one half an uncertain entry
 )
 def tables(found: dict):
     yield settings_of(found, "matrices")
-    yield shown(
-        named(dict(sorted(found["matrices"].items())), "matrix"),
-        {"matrix": "", "wrong, each chain": lambda case: listed(case["errors"]),
-         "from the truth": "errors_from_the_truth",
-         "at the starts": lambda case: listed(case["errors_of_the_starts"]),
-         "R-hat log joint": "rhat_log_joint 3", "log joint, from the truth first": _joints,
-         "wrong in the data": "errors_of_the_data"},
-    )  # fmt: skip
+    yield shown(named(dict(sorted(found["matrices"].items())), "matrix"), {
+        "matrix": "", "wrong, each chain": lambda case: listed(case["errors"]),
+        "from the truth": "errors_from_the_truth",
+        "at the starts": lambda case: listed(case["errors_of_the_starts"]),
+        "R-hat log joint": "rhat_log_joint 3", "log joint, from the truth first": _joints,
+        "wrong in the data": "errors_of_the_data"})  # fmt: skip
     yield table(
         ["matrices", "wrong, mean", "from the truth, mean", "meet the target"],
         [_starts_of_kind(kind, found["matrices"]) for kind in _kinds(found["matrices"])],
@@ -143,10 +141,8 @@ def _starts_of_kind(kind: str, matrices: dict) -> list:
     ]  # fmt: skip
 
 
-@script(
-    __doc__, size=512, chains=4, warmup=200, samples=400, seeds=(10, "matrices of each kind"),
-    kinds=some(KINDS),
-)  # fmt: skip
+@script(__doc__, size=512, chains=4, warmup=200, samples=400, seeds=(10, "matrices of each kind"),
+        kinds=some(KINDS))  # fmt: skip
 def main(options):
     cases = {f"{kind}, {n}": (kind, n) for n in range(options.seeds) for kind in options.kinds}
     figures = {n: getattr(options, n) for n in ("size", "chains", "warmup", "samples")}

@@ -146,11 +146,9 @@ def tables(found: dict):
         )
 
 
-@script(
-    __doc__, child=one, ranks=[1, 5, 10, 15, 20], seeds=[0, 1],
-    max_cpu=(120.0, "processor seconds of a fit"),
-    sweep=(False, "measure a sweep of a million counts"), one=(False, HIDDEN),
-)  # fmt: skip
+@script(__doc__, child=one, ranks=[1, 5, 10, 15, 20], seeds=[0, 1],
+        max_cpu=(120.0, "processor seconds of a fit"),
+        sweep=(False, "measure a sweep of a million counts"), one=(False, HIDDEN))  # fmt: skip
 def main(options):
     from benchmarks.record import commit_of
 

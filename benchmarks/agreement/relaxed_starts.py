@@ -128,16 +128,14 @@ def tables(found: dict):
         "for both factors, the best chosen on the noise-free matrix."
     )
     yield settings_of(found)
-    yield shown(
-        named(found.get("matrices", {}), "matrix"),
-        {"matrix": "", "R-hat log joint": "rhat_log_joint 3", "precision": "rhat_precision 3",
-         "largest of the entries": "rhat_entries_largest 3", "all chains": "errors",
-         "each chain: median, worst": _middle_and_worst,
-         "best threshold (median)": lambda case: _middle(case, "at_best_threshold_"),
-         "0.5 (median)": lambda case: _middle(case, "at_half_"),
-         "log joint of the chains": _range,
-         "wrong in the data": "errors_of_the_data", "seconds": "seconds 0"},
-    )  # fmt: skip
+    yield shown(named(found.get("matrices", {}), "matrix"), {
+        "matrix": "", "R-hat log joint": "rhat_log_joint 3", "precision": "rhat_precision 3",
+        "largest of the entries": "rhat_entries_largest 3", "all chains": "errors",
+        "each chain: median, worst": _middle_and_worst,
+        "best threshold (median)": lambda case: _middle(case, "at_best_threshold_"),
+        "0.5 (median)": lambda case: _middle(case, "at_half_"),
+        "log joint of the chains": _range,
+        "wrong in the data": "errors_of_the_data", "seconds": "seconds 0"})  # fmt: skip
 
 
 def _middle(case: dict, how: str = "") -> str:
@@ -152,10 +150,8 @@ def _range(case: dict) -> str:
     return f"{min(case['log_joint_of_chains']):,} to {max(case['log_joint_of_chains']):,}"
 
 
-@script(
-    __doc__, size=512, chains=10, warmup=1000, anneal=750, samples=2000,
-    seeds=(3, "matrices of each kind"), kinds=some(KINDS),
-)  # fmt: skip
+@script(__doc__, size=512, chains=10, warmup=1000, anneal=750, samples=2000,
+        seeds=(3, "matrices of each kind"), kinds=some(KINDS))  # fmt: skip
 def main(options):
     cases = {f"{kind}, {n}": (kind, n) for kind in options.kinds for n in range(options.seeds)}
     names = ("size", "chains", "warmup", "anneal", "samples")

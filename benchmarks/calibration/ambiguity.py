@@ -150,23 +150,17 @@ def tables(found: dict):
         " 40](ambiguity.png)"
     )
     rows = named(found.get("rows", {}), "chains")
-    yield shown(
-        [row for row in rows if "explained" in row],
-        {"chains": "", "half to all": "sd_half_to_all", "explained": "", "wrong entries":
-         "wrong_entries", "area, ambiguity": "area_ambiguity", "area, sd": "area_sd",
-         "area, sd given the mean": "area_sd_given_mean"},
-    )  # fmt: skip
-    yield shown(
-        [row for row in rows if "log_joint" in row],
-        {"": "chains", "log joint": "log_joint 4", "precision": "precision 4",
-         "largest of the entries": "entries_largest 4"},
-    )  # fmt: skip
+    yield shown([row for row in rows if "explained" in row], {
+        "chains": "", "half to all": "sd_half_to_all", "explained": "", "wrong entries":
+        "wrong_entries", "area, ambiguity": "area_ambiguity", "area, sd": "area_sd",
+        "area, sd given the mean": "area_sd_given_mean"})  # fmt: skip
+    yield shown([row for row in rows if "log_joint" in row], {
+        "": "chains", "log joint": "log_joint 4", "precision": "precision 4",
+        "largest of the entries": "entries_largest 4"})  # fmt: skip
 
 
-@script(
-    __doc__, size=512, ranks=[20, TRUE_RANK, 40], chains=(3, "from each kind of start"),
-    warmup=1500, samples=2500,
-)  # fmt: skip
+@script(__doc__, size=512, ranks=[20, TRUE_RANK, 40], chains=(3, "from each kind of start"),
+        warmup=1500, samples=2500)  # fmt: skip
 def main(options):
     made = bmfjax.generate_tiles(options.size, options.size, TRUE_RANK, noise=(0.05, 0.15), seed=0)
     rows, panels = {}, {}

@@ -144,12 +144,10 @@ def tables(found: dict):
         "worst": "means_apart/worst 3",
         **{f"ratio: {100 * p:g} %": f"sd_ratio/{p} 3" for p in (0.1, 0.5, 0.9)},
     }  # fmt: skip
-    yield shown(
-        [{"matrix": n} | case for n, case in enumerate(found["each"])],
-        {"matrix": "", **beside, "drawn from all entries: median": "entries_drawn_apart/median 3",
-         "worst of these": "entries_drawn_apart/worst 3", "NUTS, R-hat": "nuts_rhat 4",
-         "effective draws": "nuts_ess 0"},
-    )  # fmt: skip
+    yield shown([{"matrix": n} | case for n, case in enumerate(found["each"])], {
+        "matrix": "", **beside, "drawn from all entries: median": "entries_drawn_apart/median 3",
+        "worst of these": "entries_drawn_apart/worst 3", "NUTS, R-hat": "nuts_rhat 4",
+        "effective draws": "nuts_ess 0"})  # fmt: skip
     case = found["shipped"]
     verdict = case["verdict"].partition(":")[0]
     yield (
@@ -162,11 +160,10 @@ def tables(found: dict):
     yield shown(named(rows, "all entries"), {"all entries": "", **beside})
 
 
-@script(
-    __doc__, matrices=5, warmup=1000, samples=2000, starts=4,
-    draws=(3e7, "entries drawn in a run"),
-    shipped=("house-votes", "matrix for the exact sampler"), rank=(2, "of its fits"),
-)  # fmt: skip
+@script(__doc__, matrices=5, warmup=1000, samples=2000, starts=4,
+        draws=(3e7, "entries drawn in a run"),
+        shipped=("house-votes", "matrix for the exact sampler"),
+        rank=(2, "of its fits"))  # fmt: skip
 def main(options):
     figures = {n: getattr(options, n) for n in ("warmup", "samples", "starts", "draws")}
     figures["each"] = []

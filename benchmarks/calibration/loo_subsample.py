@@ -127,10 +127,8 @@ def tables(found: dict):
     )  # fmt: skip
 
 
-@script(
-    __doc__, models=some(MODELS), size=(1000, "rows, and columns"), rank=5,
-    observations=(5000, "entries that are scored"),
-)  # fmt: skip
+@script(__doc__, models=some(MODELS), size=(1000, "rows, and columns"), rank=5,
+        observations=(5000, "entries that are scored"))  # fmt: skip
 def main(options):
     size = options.size, options.rank, options.observations
     yield from growing({"rank": options.rank}, "rows", options.models, lambda m: row(m, *size))

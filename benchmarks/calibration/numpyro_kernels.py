@@ -250,20 +250,16 @@ def tables(found: dict):
         "by more than 0.2, or standard deviations by more than 20 %, come with a warning."
     )
     rows, commits = found.get("rows", {}), found.get("commits", {})
-    yield shown(
-        [row for row in named(rows, "model", "kernel") if row["kernel"] != "NUTS"],
-        {"model": "", "commit": lambda row: commits.get(row["model"], ""), "kernel": "",
-         "mean": "mean? 3", "ratio": "ratio? 3", "effective draws": "ess?", "CPU, s": "seconds 1",
-         "CPU of NUTS, s": lambda row: rows[row["model"]]["NUTS"]["seconds"],
-         "said": lambda row: "; ".join(row["warnings"]), "silently wrong": "silent"},
-    )  # fmt: skip
+    yield shown([row for row in named(rows, "model", "kernel") if row["kernel"] != "NUTS"], {
+        "model": "", "commit": lambda row: commits.get(row["model"], ""), "kernel": "",
+        "mean": "mean? 3", "ratio": "ratio? 3", "effective draws": "ess?", "CPU, s": "seconds 1",
+        "CPU of NUTS, s": lambda row: rows[row["model"]]["NUTS"]["seconds"],
+        "said": lambda row: "; ".join(row["warnings"]), "silently wrong": "silent"})  # fmt: skip
 
 
-@script(
-    __doc__, samples=(6000, "draws of a chain"), warmup=500,
-    only=("", "problems whose name holds this"), resume=(False, "keep the rows of the record"),
-    seconds=(float, "of the CPU, after which none is begun"),
-)  # fmt: skip
+@script(__doc__, samples=(6000, "draws of a chain"), warmup=500,
+        only=("", "problems whose name holds this"), resume=(False, "keep the rows of the record"),
+        seconds=(float, "of the CPU, after which none is begun"))  # fmt: skip
 def main(options):
     settings = {"warmup": options.warmup, "samples": options.samples}
     before = held(options) if options.resume or options.only else {}

@@ -200,11 +200,9 @@ def tables(found: dict):
     yield shown(named(runs, "sampler"), {"sampler": ""} | ranked | smallest)
     for label, run in runs.items():
         yield f"Predicted probabilities of missing entries, {label}:"
-        yield shown(
-            run["reliability"],
-            {"share of ones": "share 3", "predicted": "wanted 3", "standard error": "error 3",
-             "entries": ""},
-        )  # fmt: skip
+        yield shown(run["reliability"], {
+            "share of ones": "share 3", "predicted": "wanted 3", "standard error": "error 3",
+            "entries": ""})  # fmt: skip
 
 
 @script(__doc__, data_sets=600, warmup=30, thin=10, seed=0)

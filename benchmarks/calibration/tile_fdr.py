@@ -153,11 +153,9 @@ def tables(found: dict):
         ],
     )  # fmt: skip
     yield "Is the probability of a tile right?"
-    yield shown(
-        found["calibration"],
-        {"probability from": "from 2", "tiles": "", "mean probability": "mean_probability 3",
-         "share that is real": "real 3"},
-    )  # fmt: skip
+    yield shown(found["calibration"], {
+        "probability from": "from 2", "tiles": "", "mean probability": "mean_probability 3",
+        "share that is real": "real 3"})  # fmt: skip
 
 
 @script(__doc__, runs=200, seed=0)

@@ -123,12 +123,10 @@ def _held(fits: list[dict], kind: str) -> list[int]:
     return [sum(map(all, held)), len(own), *(sum(part) for part in zip(*held, strict=True))]
 
 
-@script(
-    __doc__, child=one, work=dict(type=Path, required=True, help="folder of the fits"),
-    sets=some(RANKS), seeds=list(SEEDS), ranks=some(LIMITS), model="features",
-    budget=(float, "processor seconds after which no fit begins"), one=(False, HIDDEN),
-    commit=COMMIT,
-)  # fmt: skip
+@script(__doc__, child=one, work=dict(type=Path, required=True, help="folder of the fits"),
+        sets=some(RANKS), seeds=list(SEEDS), ranks=some(LIMITS), model="features",
+        budget=(float, "processor seconds after which no fit begins"), one=(False, HIDDEN),
+        commit=COMMIT)  # fmt: skip
 def main(options):
     from benchmarks.record import commit_of
 

@@ -419,11 +419,9 @@ def tables(found: dict):
         "if the probabilities are true, how far 99 % of these are at most from the other fit's, "
         "their mean log probability, and that of draws by stacking weights."
     )
-    yield shown(
-        found["runs"],
-        {"case": "", "error": "calibration_error 3", "by chance": "by_chance 3", "apart": "apart 3",
-         "log score": "log_score 4", "stacked": "stacked_log_score 4", "verdict": ""},
-    )  # fmt: skip
+    yield shown(found["runs"], {
+        "case": "", "error": "calibration_error 3", "by chance": "by_chance 3", "apart": "apart 3",
+        "log score": "log_score 4", "stacked": "stacked_log_score 4", "verdict": ""})  # fmt: skip
 
 
 def _held(rows: list[dict]) -> int:
@@ -441,16 +439,14 @@ def _share(row: dict, said: tuple[str, ...]) -> str:
     return f"{100 * wrong / whole:.0f} % ({low:.0f} to {high:.0f})"
 
 
-@script(
-    __doc__, data=(Path, "folder of the matrices of panel.py"),
-    work=dict(type=Path, required=True, help="folder of the cases"),
-    sets=dict(nargs="*", choices=SETS, default=list(SETS)), models=some(MODELS),
-    planted=(16, "planted matrices"), most_draws=(750, "of a chain of a fit"),
-    budget=(float, "CPU seconds after which no case begins"),
-    judge=(False, "the stored fits, and fit nothing"),
-    cases=dict(nargs="+", help="these alone, such as zoo:4:features"), seed=0,
-    commit=COMMIT,
-)  # fmt: skip
+@script(__doc__, data=(Path, "folder of the matrices of panel.py"),
+        work=dict(type=Path, required=True, help="folder of the cases"),
+        sets=dict(nargs="*", choices=SETS, default=list(SETS)), models=some(MODELS),
+        planted=(16, "planted matrices"), most_draws=(750, "of a chain of a fit"),
+        budget=(float, "CPU seconds after which no case begins"),
+        judge=(False, "the stored fits, and fit nothing"),
+        cases=dict(nargs="+", help="these alone, such as zoo:4:features"), seed=0,
+        commit=COMMIT)  # fmt: skip
 def main(options):
     base.LOOKS = tuple(number for number in base.LOOKS if number <= options.most_draws)
     options.work.mkdir(parents=True, exist_ok=True)

@@ -321,14 +321,12 @@ def _of_ratings(found: dict):
     yield from of_shares(shares, (("percent_right", 2), ("log_loss", 4)))
 
 
-@script(
-    __doc__, parts=dict(nargs="+", choices=list(PARTS), help="default: all that can run"),
-    shares=[0.02, 0.05], flips=[0.4], repeats=(10, "random products of each kind"),
-    movielens=(Path, "folder with u.data or ratings.dat"),
-    percent=dict(type=float, nargs="+", default=[1, 5, 10, 20, 50, 95]), splits=4, warmup=150,
-    samples=350, program=(Path, "the authors' program: the folder above lom"),
-    python=("python3", "interpreter for it, with numba"),
-)  # fmt: skip
+@script(__doc__, parts=dict(nargs="+", choices=list(PARTS), help="default: all that can run"),
+        shares=[0.02, 0.05], flips=[0.4], repeats=(10, "random products of each kind"),
+        movielens=(Path, "folder with u.data or ratings.dat"),
+        percent=dict(type=float, nargs="+", default=[1, 5, 10, 20, 50, 95]), splits=4, warmup=150,
+        samples=350, program=(Path, "the authors' program: the folder above lom"),
+        python=("python3", "interpreter for it, with numba"))  # fmt: skip
 def main(options):
     needs = {"movielens": options.movielens, "sweeps": options.program}
     for part in options.parts or [p for p in PARTS if needs.get(p, True)]:

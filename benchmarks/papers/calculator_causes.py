@@ -224,10 +224,8 @@ def tables(records: dict):
         )  # fmt: skip
 
 
-@script(
-    __doc__, seeds=(10, "masks"), chains=2, sweeps=200, cases=some(CASES),
-    name=("calculator_digits_causes", "of the record"),
-)  # fmt: skip
+@script(__doc__, seeds=(10, "masks"), chains=2, sweeps=200, cases=some(CASES),
+        name=("calculator_digits_causes", "of the record"))  # fmt: skip
 def main(options):
     warnings.filterwarnings("ignore", message="layer 2 has")  # ten factors for ten digits
     found = {n: getattr(options, n) for n in ("seeds", "chains", "sweeps")}

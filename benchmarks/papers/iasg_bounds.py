@@ -123,12 +123,10 @@ def tables(found: dict):
         "Wrong entries of the noisy matrix (1,920 ones) are at the best threshold, from the "
         "optimum."
     )
-    yield shown(
-        found.get("tiles", ()),
-        {"sampler": "", "draws": "", "wrong entries": "error", "precision found": "precision 1",
-         "difference": "mean_difference? 2", "ratio": "sd_ratio? 3", "mean sd": "mean_sd 4",
-         "log joint": "log_joint 0"},
-    )  # fmt: skip
+    yield shown(found.get("tiles", ()), {
+        "sampler": "", "draws": "", "wrong entries": "error", "precision found": "precision 1",
+        "difference": "mean_difference? 2", "ratio": "sd_ratio? 3", "mean sd": "mean_sd 4",
+        "log joint": "log_joint 0"})  # fmt: skip
     yield "## Preconditioners"
     yield (
         f"{SHAPE[0]} x {SHAPE[1]} entries, rank {RANK}. `mean` and `sd` are errors of means, in "
@@ -136,12 +134,10 @@ def tables(found: dict):
         "Monte Carlo variance subtracted; KS is the distance of marginals near 0, inside, and "
         "near 1."
     )
-    yield shown(
-        named(found.get("preconditioners", {}), "preconditioner"),
-        {"preconditioner": "", "step": lambda row: str(row["step"]), "mean": "mean 3", "sd": "sd 3",
-         "ratio": "ratio 3", "KS near 0": "ks_near_0 3", "inside": "ks_inside 3",
-         "near 1": "ks_near_1 3"},
-    )  # fmt: skip
+    yield shown(named(found.get("preconditioners", {}), "preconditioner"), {
+        "preconditioner": "", "step": lambda row: str(row["step"]), "mean": "mean 3", "sd": "sd 3",
+        "ratio": "ratio 3", "KS near 0": "ks_near_0 3", "inside": "ks_inside 3",
+        "near 1": "ks_near_1 3"})  # fmt: skip
 
 
 @script(__doc__, seconds=(4.0, "of sampling, for every run"))

@@ -260,22 +260,18 @@ def tables(found: dict):
             matrix: {method: case for method, case in methods.items() if isinstance(case, dict)}
             for matrix, methods in found["thesis"].items()
         }
-        yield shown(
-            named(cases, "matrix", "method"),
-            {"matrix": "", "method": "", "against the data": "errors_observed",
-             "against the noise-free matrix": "errors_noise_free", "rank": "",
-             "seconds": "seconds 1"},
-        )  # fmt: skip
+        yield shown(named(cases, "matrix", "method"), {
+            "matrix": "", "method": "", "against the data": "errors_observed",
+            "against the noise-free matrix": "errors_noise_free", "rank": "",
+            "seconds": "seconds 1"})  # fmt: skip
         if judged := [case for case in named(cases, "matrix", "method") if "verdict" in case]:
             yield (
                 "Posterior probability of every number of factors of at least 0.005, and the "
                 "verdict."
             )
-            yield shown(
-                judged,
-                {"matrix": "", "model": "method", "probabilities": _probable, "R-hat": "rhat 3",
-                 "verdict": ""},
-            )  # fmt: skip
+            yield shown(judged, {
+                "matrix": "", "model": "method", "probabilities": _probable, "R-hat": "rhat 3",
+                "verdict": ""})  # fmt: skip
     if "kovacs" in found:
         study = found["kovacs"]
         yield "### Beside Kovacs, Gunluk and Hauser (2021)"
@@ -306,14 +302,13 @@ def _polished(cells: dict, columns: tuple[str, ...]) -> str:
     )  # fmt: skip
 
 
-@script(
-    __doc__, data=(Path, "folder of the matrices that are not shipped"), size=512, rank=30,
-    seeds=(3, "thesis matrices of each kind"), starts=(1, "random starts of each optimiser"),
-    seconds=(60.0, "of a polish"), seed=(0, "of the polish of published matrices"),
-    posteriors=dict(nargs="*", default=list(NAMES), choices=list(NAMES)),
-    fit_seconds=(120.0, "of a posterior"),
-    kinds=dict(nargs="*", default=list(KINDS), choices=list(KINDS)), parts=some(PARTS),
-)  # fmt: skip
+@script(__doc__, data=(Path, "folder of the matrices that are not shipped"), size=512, rank=30,
+        seeds=(3, "thesis matrices of each kind"), starts=(1, "random starts of each optimiser"),
+        seconds=(60.0, "of a polish"), seed=(0, "of the polish of published matrices"),
+        posteriors=dict(nargs="*", default=list(NAMES), choices=list(NAMES)),
+        fit_seconds=(120.0, "of a posterior"),
+        kinds=dict(nargs="*", default=list(KINDS), choices=list(KINDS)),
+        parts=some(PARTS))  # fmt: skip
 def main(options):
     figures = {
         n: getattr(options, n) for n in ("size", "rank", "starts", "seconds", "seed", "fit_seconds")

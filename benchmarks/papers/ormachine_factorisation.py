@@ -135,9 +135,8 @@ def tables(found: dict):
         )  # fmt: skip
 
 
-@script(
-    __doc__, problems=some(PROBLEMS), runs=some(SCHEDULES), flips=list(FLIPS), repeats=10,
-)  # fmt: skip
+@script(__doc__, problems=some(PROBLEMS), runs=some(SCHEDULES), flips=list(FLIPS),
+        repeats=10)  # fmt: skip
 def main(options):
     figures = {
         problem: {name: errors_at(problem, name, options.flips, options.repeats)

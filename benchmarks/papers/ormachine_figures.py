@@ -152,24 +152,20 @@ def tables(found: dict):
         "difference, over 20 bins, of posterior means from the share of ones."
     )
     yield "## Posterior means of the entries of 100 x 100 products of rank 7"
-    yield shown(
-        named(found.get("posterior_means", {}), "chain", "flips"),
-        {"chain": "", "flips": lambda row: f"{percent(float(row['flips']), 0)} %",
-         "sure, %": "sure %2", "wrong, %": "wrong_share %2",
-         "wrong of the sure, %": "wrong_of_the_sure %2",
-         "calibration error": "calibration_error 3"},
-    )  # fmt: skip
+    yield shown(named(found.get("posterior_means", {}), "chain", "flips"), {
+        "chain": "", "flips": lambda row: f"{percent(float(row['flips']), 0)} %",
+        "sure, %": "sure %2", "wrong, %": "wrong_share %2",
+        "wrong of the sure, %": "wrong_of_the_sure %2",
+        "calibration error": "calibration_error 3"})  # fmt: skip
     yield "![Histograms of posterior means, right and wrong](ormachine_figures_means.png)"
     yield "## Factors used of those given, on 300 x 300 products of rank 5 with 10 % flips"
     empty = found.get("empty_factors", {})
-    yield shown(
-        named(empty, "chain", "densities of bits", "factors given"),
-        {"chain": "", "densities of bits": "",
-         "factors given": lambda row: int(row["factors given"]),
-         "used, mean": lambda row: number(statistics.mean(row["used"]), 1),
-         "in each matrix": lambda row: listed(row["used"]),
-         "wrong, %": lambda row: percent(statistics.mean(row["wrong"]), 3)},
-    )  # fmt: skip
+    yield shown(named(empty, "chain", "densities of bits", "factors given"), {
+        "chain": "", "densities of bits": "",
+        "factors given": lambda row: int(row["factors given"]),
+        "used, mean": lambda row: number(statistics.mean(row["used"]), 1),
+        "in each matrix": lambda row: listed(row["used"]),
+        "wrong, %": lambda row: percent(statistics.mean(row["wrong"]), 3)})  # fmt: skip
     yield "![Factors used against factors given](ormachine_figures_empty.png)"
 
 

@@ -122,11 +122,10 @@ def tables(records: dict):
         )
 
 
-@script(
-    __doc__, data=dict(type=Path, required=True, help="folder of the matrices"), rows=500,
-    columns=200, max_time=(60.0, "seconds of a fit"), seed=0,
-    published=(False, "single chains as published instead"), chains=(10, "of these"),
-)  # fmt: skip
+@script(__doc__, data=dict(type=Path, required=True, help="folder of the matrices"), rows=500,
+        columns=200, max_time=(60.0, "seconds of a fit"), seed=0,
+        published=(False, "single chains as published instead"),
+        chains=(10, "of these"))  # fmt: skip
 def main(options):
     options.record = "rukat_published" if options.published else "rukat_data"
     given = ("rows", "columns", "chains" if options.published else "max_time", "seed")

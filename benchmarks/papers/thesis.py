@@ -323,17 +323,15 @@ def tables(records: dict):
                          ("optimum", "From the optimum (thesis table 4.2)")):  # fmt: skip
         yield f"## {title}"
         first = [row for row in rows if row["start"] == start and not row.get("seed")]
-        yield shown(
-            first,
-            {"data": "", "model": "", "batch": "", "error at 0.5": "error_at_half",
-             "lowest error (thresholds)": lambda row: lowest_error(row, ""),
-             "thesis: at 0.5": "thesis_error_at_half",
-             "thesis: lowest (thresholds)": lambda row: lowest_error(row, "thesis_"),
-             "several matrices": lambda row: _over_matrices(row, rows)[0],
-             "deviation": lambda row: _over_matrices(row, rows)[1],
-             "range": lambda row: _over_matrices(row, rows)[2],
-             "log joint, first and last": _log_joints, "seconds": "seconds 0"},
-        )  # fmt: skip
+        yield shown(first, {
+            "data": "", "model": "", "batch": "", "error at 0.5": "error_at_half",
+            "lowest error (thresholds)": lambda row: lowest_error(row, ""),
+            "thesis: at 0.5": "thesis_error_at_half",
+            "thesis: lowest (thresholds)": lambda row: lowest_error(row, "thesis_"),
+            "several matrices": lambda row: _over_matrices(row, rows)[0],
+            "deviation": lambda row: _over_matrices(row, rows)[1],
+            "range": lambda row: _over_matrices(row, rows)[2],
+            "log joint, first and last": _log_joints, "seconds": "seconds 0"})  # fmt: skip
 
 
 def _errors_over_matrices(row: dict, rows) -> list[int]:
@@ -414,17 +412,15 @@ def tables_of_runs(records: dict):
     )
     for draws in sorted({row["draws"] for row in rows}):
         yield f"## {draws:,} draws"
-        yield shown(
-            [row for row in rows if row["draws"] == draws],
-            {"data": "", "model": "", "from": "start", "rank": "", "batch": "",
-             "error at 0.5": "error_at_half",
-             "lowest error (thresholds)": lambda row: lowest_error(row, ""),
-             "usage, basis": lambda row: _pair(row, "mean_usage", "mean_basis"), "sd": "mean_sd 3",
-             "sd between": "sd_between 3", "share between": "share_between 3",
-             "near 0, near 1": lambda row: _pair(row, "draws_near_zero", "draws_near_one"),
-             "gradient": "mean_gradient 3", "log joint, first and last": _log_joints,
-             "seconds": "seconds 0"},
-        )  # fmt: skip
+        yield shown([row for row in rows if row["draws"] == draws], {
+            "data": "", "model": "", "from": "start", "rank": "", "batch": "",
+            "error at 0.5": "error_at_half",
+            "lowest error (thresholds)": lambda row: lowest_error(row, ""),
+            "usage, basis": lambda row: _pair(row, "mean_usage", "mean_basis"), "sd": "mean_sd 3",
+            "sd between": "sd_between 3", "share between": "share_between 3",
+            "near 0, near 1": lambda row: _pair(row, "draws_near_zero", "draws_near_one"),
+            "gradient": "mean_gradient 3", "log joint, first and last": _log_joints,
+            "seconds": "seconds 0"})  # fmt: skip
     yield "## Figures"
     yield (
         "Blue is the usage (the thesis's Y), orange the basis (X). In figures 4.2 and 4.3 the "
@@ -460,19 +456,16 @@ _FIGURES = {
 }
 
 
-@script(
-    __doc__, work=dict(type=Path, required=True, help="folder for the runs"),
-    draws=dict(type=int, nargs="*", help="only runs of these lengths"),
-    data=dict(nargs="*", choices=DATA, help="only these matrices"),
-    prior=dict(nargs="*", choices=list(PRIORS), help="only these priors"),
-    start=dict(nargs="*", choices=STARTS, help="only these starts"),
-    rank=dict(type=int, nargs="*", help="only these ranks"),
-    batch=dict(type=int, nargs="*", help="only these batches"),
-    seeds=dict(type=int, nargs="*", default=[0], help="of the matrices"),
-    shorter=(1, "divide all lengths, for a trial"),
-    list=(False, "list the runs, and end"),
-    part=("", "name of a part: ends the records' names"),
-)  # fmt: skip
+@script(__doc__, work=dict(type=Path, required=True, help="folder for the runs"),
+        draws=dict(type=int, nargs="*", help="only runs of these lengths"),
+        data=dict(nargs="*", choices=DATA, help="only these matrices"),
+        prior=dict(nargs="*", choices=list(PRIORS), help="only these priors"),
+        start=dict(nargs="*", choices=STARTS, help="only these starts"),
+        rank=dict(type=int, nargs="*", help="only these ranks"),
+        batch=dict(type=int, nargs="*", help="only these batches"),
+        seeds=dict(type=int, nargs="*", default=[0], help="of the matrices"),
+        shorter=(1, "divide all lengths, for a trial"), list=(False, "list the runs, and end"),
+        part=("", "name of a part: ends the records' names"))  # fmt: skip
 def main(options):
     options.work.mkdir(parents=True, exist_ok=True)
     fields = ("draws", "data", "prior", "start", "rank", "batch")

@@ -163,15 +163,13 @@ def tables(found: dict):
     for given, title in (("1", "Precision fixed at 1, as in the thesis"),
                          ("learned", "Precision learned")):  # fmt: skip
         yield f"## {title}"
-        yield shown(
-            [row for row in found.get("rows", ()) if row["precision_is"] == given],
-            {"data": "", "from": "start", "sampler": "", "draws": "",
-             "error at 0.5": "error_at_half",
-             "lowest error (thresholds)": lambda row: lowest_error(row, ""),
-             "precision": "precision 1", "mean entry": "mean_entry 3", "mean sd": "mean_sd 4",
-             "difference": "mean_difference? 2", "ratio": "sd_ratio? 3", "log joint": "log_joint 0",
-             "seconds": "seconds 0"},
-        )  # fmt: skip
+        yield shown([row for row in found.get("rows", ()) if row["precision_is"] == given], {
+            "data": "", "from": "start", "sampler": "", "draws": "",
+            "error at 0.5": "error_at_half",
+            "lowest error (thresholds)": lambda row: lowest_error(row, ""),
+            "precision": "precision 1", "mean entry": "mean_entry 3", "mean sd": "mean_sd 4",
+            "difference": "mean_difference? 2", "ratio": "sd_ratio? 3", "log joint": "log_joint 0",
+            "seconds": "seconds 0"})  # fmt: skip
 
 
 @script(__doc__, seconds=(60.0, "of sampling, for every run"))

@@ -387,13 +387,12 @@ def _hidden(found: dict):
         )  # fmt: skip
 
 
-@script(
-    __doc__, {"data": dict(choices=list(LARGE))},
-    file=(Path, "transactions (.npz), but for synthetic data"),
-    large=(False, "the paper's large matrix"), repeats=25,
-    draws=(float, "entries drawn in a run; default as the paper"), batch_updates=60,
-    starts=(4, "of batch inference"), only_fit=(False, "`bmfjax.fit`, and popularity"),
-)  # fmt: skip
+@script(__doc__, {"data": dict(choices=list(LARGE))},
+        file=(Path, "transactions (.npz), but for synthetic data"),
+        large=(False, "the paper's large matrix"), repeats=25,
+        draws=(float, "entries drawn in a run; default as the paper"), batch_updates=60,
+        starts=(4, "of batch inference"),
+        only_fit=(False, "`bmfjax.fit`, and popularity"))  # fmt: skip
 def main(options):
     made_up = options.data == "synthetic"
     if made_up != (options.file is None):

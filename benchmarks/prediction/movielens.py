@@ -238,12 +238,9 @@ def _score(case: dict | None, figure: str, digits: int) -> str:
     return with_error(*case[figure].values(), digits) if case else ""
 
 
-@script(
-    __doc__, {"folder": (Path, "folder with u.data or ratings.dat")}, ranks=[5],
-    percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=10,
-    chains=(1, "of each model on each split"), warmup=150,
-    samples=350, thin=2,
-)  # fmt: skip
+@script(__doc__, {"folder": (Path, "folder with u.data or ratings.dat")}, ranks=[5],
+        percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=10,
+        chains=(1, "of each model on each split"), warmup=150, samples=350, thin=2)  # fmt: skip
 def main(options):
     title, user, item, x = read_ratings(options.folder)
     options.record += "" if title == "100K" else f"_{title.lower()}"

@@ -52,12 +52,10 @@ def summed(found: list[dict]) -> dict:
     return table | {"verdicts": [one["verdict"] for one in found]}
 
 
-@script(
-    __doc__, {"folder": (Path, "folder of the ratings, as of movielens.py")},
-    models=some(MODELS), percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=1,
-    max_cpu=(600.0, "processor seconds of a fit"),
-    resume=(False, "leave what the record holds"),
-)  # fmt: skip
+@script(__doc__, {"folder": (Path, "folder of the ratings, as of movielens.py")},
+        models=some(MODELS), percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=1,
+        max_cpu=(600.0, "processor seconds of a fit"),
+        resume=(False, "leave what the record holds"))  # fmt: skip
 def main(options):
     # The clock of a fit is a monotonic one: other work on the machine takes nothing of it then.
     time.monotonic = time.process_time

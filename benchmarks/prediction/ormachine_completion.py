@@ -239,14 +239,12 @@ prior density, the flip rate or the rules of the released program change our fig
 def tables(found: dict):
     yield settings_of(found, "entries_needed_at_least")
     yield f"Counting bits, {found['entries_needed_at_least']:,} entries are needed at least."
-    yield shown(
-        [case | {"ours": case} for case in named(found["shares"], "share")],
-        {"observed": lambda case: f"{percent(float(case['share']), 0)} %",
-         "entries": "observed?", "ours": "ours ±6", "median": "median? 6",
-         "expected": "expected_by_the_posterior? ±6",
-         "one factor known": "one_factor_known? ±6", "quoted as published": "target?",
-         "seconds": "seconds? 1"},
-    )  # fmt: skip
+    yield shown([case | {"ours": case} for case in named(found["shares"], "share")], {
+        "observed": lambda case: f"{percent(float(case['share']), 0)} %",
+        "entries": "observed?", "ours": "ours ±6", "median": "median? 6",
+        "expected": "expected_by_the_posterior? ±6",
+        "one factor known": "one_factor_known? ±6", "quoted as published": "target?",
+        "seconds": "seconds? 1"})  # fmt: skip
     for share, case in found["shares"].items():
         yield from _ways(share, case)
 
@@ -262,12 +260,10 @@ def _ways(share: str, case: dict):
         )
 
 
-@script(
-    __doc__, size=SIZE,
-    shares=dict(nargs="+", type=float, help="default: all; 0.05 to compare"), repeats=10,
-    burn=500, keep=200, starts=4, start_sweeps=100, hold=10, dispersion=1.5,
-    compare=(False, "with other ways to run it"), ways=some(WAYS),
-)  # fmt: skip
+@script(__doc__, size=SIZE,
+        shares=dict(nargs="+", type=float, help="default: all; 0.05 to compare"), repeats=10,
+        burn=500, keep=200, starts=4, start_sweeps=100, hold=10, dispersion=1.5,
+        compare=(False, "with other ways to run it"), ways=some(WAYS))  # fmt: skip
 def main(options):
     options.shares = options.shares or ([0.05] if options.compare else list(SHARES))
     schedule = Schedule(**{n: getattr(options, n) for n in Schedule._fields})

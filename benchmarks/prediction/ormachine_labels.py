@@ -149,18 +149,14 @@ def tables(found: dict):
         share = percent(case["majority"])
         rows.append([f"{name}, {shape}", f"largest of {case['classes']} classes", share, share])
     yield table(["matrix", "representation", "neighbours", "logistic regression"], rows)
-    yield shown(
-        named(found.get("data", {}), "matrix"),
-        {"matrix": "", "R-hat log joint": "fit/rhat_log_joint 3",
-         "R-hat dispersion": "fit/rhat_dispersion 3", "R-hat entries": "fit/rhat_product 3",
-         "wrong entries": "fit/errors 0"},
-    )  # fmt: skip
+    yield shown(named(found.get("data", {}), "matrix"), {
+        "matrix": "", "R-hat log joint": "fit/rhat_log_joint 3",
+        "R-hat dispersion": "fit/rhat_dispersion 3", "R-hat entries": "fit/rhat_product 3",
+        "wrong entries": "fit/errors 0"})  # fmt: skip
 
 
-@script(
-    __doc__, files=dict(nargs="*", type=Path, default=[], help="npz with labels `y`"),
-    rank=10, chains=2, warmup=300, samples=300,
-)  # fmt: skip
+@script(__doc__, files=dict(nargs="*", type=Path, default=[], help="npz with labels `y`"), rank=10,
+        chains=2, warmup=300, samples=300)  # fmt: skip
 def main(options):
     figures = {n: getattr(options, n) for n in ("rank", "chains", "warmup", "samples")}
     figures |= {"folds": FOLDS}

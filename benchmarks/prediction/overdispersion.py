@@ -66,10 +66,8 @@ def tables(found: dict):
     )  # fmt: skip
 
 
-@script(
-    __doc__, {"files": dict(nargs="+", type=Path, help="tables of counts, CSV")}, rank=5,
-    max_cpu=(60.0, "processor seconds of a fit"),
-)  # fmt: skip
+@script(__doc__, {"files": dict(nargs="+", type=Path, help="tables of counts, CSV")}, rank=5,
+        max_cpu=(60.0, "processor seconds of a fit"))  # fmt: skip
 def main(options):
     tables = {path.stem: pd.read_csv(path) for path in options.files}
 

@@ -229,10 +229,9 @@ def _models(records: dict, **more: str):
         yield found, f"## {found['data']}\n\n{shown(named(found['models'], 'model'), columns)}"
 
 
-@script(
-    __doc__, folder=dict(type=Path, required=True), ranks=[10, 20], chains=1, warmup=60,
-    samples=240, attributes=(False, "with attributes in the prior means, first rank"),
-)  # fmt: skip
+@script(__doc__, folder=dict(type=Path, required=True), ranks=[10, 20], chains=1, warmup=60,
+        samples=240,
+        attributes=(False, "with attributes in the prior means, first rank"))  # fmt: skip
 def main(options):
     folds = read_folds(options.folder)
     shape = shape_of(folds)

@@ -53,11 +53,9 @@ def one_share(user, item, x, percent, options):
     return found, speed
 
 
-@script(
-    __doc__, folder=dict(type=Path, required=True, help="with u.data or ratings.dat"),
-    ranks=[0, 10], warmup=60, samples=200,
-    percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=10,
-)  # fmt: skip
+@script(__doc__, folder=dict(type=Path, required=True, help="with u.data or ratings.dat"),
+        ranks=[0, 10], warmup=60, samples=200,
+        percent=dict(nargs="+", type=float, default=list(PERCENT)), splits=10)  # fmt: skip
 def main(options):
     title, user, item, x = read_ratings(options.folder)
     options.record += "" if title == "100K" else f"_{title.lower()}"

@@ -288,12 +288,10 @@ def tables(found: dict):
     )  # fmt: skip
 
 
-@script(
-    __doc__, folder=dict(type=Path, required=True, help="of the density benchmarks"),
-    sets=some(CANDIDATES), draws=(8, "of the fit, for every row"), valid_rows=300,
-    test_rows=(5000, "at most"), single_rows=(500, "whose columns are scored"),
-    queries=(10, "that all rows share"), shared_rows=200, shared_draws=2,
-)  # fmt: skip
+@script(__doc__, folder=dict(type=Path, required=True, help="of the density benchmarks"),
+        sets=some(CANDIDATES), draws=(8, "of the fit, for every row"), valid_rows=300,
+        test_rows=(5000, "at most"), single_rows=(500, "whose columns are scored"),
+        queries=(10, "that all rows share"), shared_rows=200, shared_draws=2)  # fmt: skip
 def main(options):
     names = ("draws", "valid_rows", "test_rows", "single_rows", "queries", "shared_rows")
     chosen = {n: getattr(options, n) for n in (*names, "shared_draws")}

@@ -107,23 +107,19 @@ def tables(records: dict):
         "Lowd 2014, table 2) and the logistic model (`row_completion`). Features are those that a "
         "draw has, on average; the scale is that of row effects."
     )
-    yield shown(
-        runs,
-        {"set": lambda r: SET_NAMES[r["set"]], "rank": "", "seed": "", "features": "features 1",
-         "scale": "row_scale 2", "validation": "validation ±3", "test": "test ±3",
-         "ID-SPN": lambda r: number(found["published"].get(r["set"]), 2),
-         "logistic": lambda r: number(found["logistic"][r["set"]], 3),
-         "chains": lambda r: r.get("chains") or found["chains"],
-         "sweeps of each": lambda r: r["num_warmup"] + r["num_samples"],
-         "processor seconds": "cpu_seconds 0"},
-    )  # fmt: skip
+    yield shown(runs, {
+        "set": lambda r: SET_NAMES[r["set"]], "rank": "", "seed": "", "features": "features 1",
+        "scale": "row_scale 2", "validation": "validation ±3", "test": "test ±3",
+        "ID-SPN": lambda r: number(found["published"].get(r["set"]), 2),
+        "logistic": lambda r: number(found["logistic"][r["set"]], 3),
+        "chains": lambda r: r.get("chains") or found["chains"],
+        "sweeps of each": lambda r: r["num_warmup"] + r["num_samples"],
+        "processor seconds": "cpu_seconds 0"})  # fmt: skip
     if together := found.get("mixtures"):
         yield "The mixture of the draws of all fits of a set and rank:"
-        yield shown(
-            together,
-            {"set": lambda m: SET_NAMES[m["set"]], "rank": "", "fits": "",
-             "validation": "validation ±3", "test": "test ±3"},
-        )  # fmt: skip
+        yield shown(together, {
+            "set": lambda m: SET_NAMES[m["set"]], "rank": "", "fits": "",
+            "validation": "validation ±3", "test": "test ±3"})  # fmt: skip
     yield from parts_of(records["whole_rows"])
 
 

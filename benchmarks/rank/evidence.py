@@ -73,20 +73,16 @@ def tables(found: dict):
         f"Matrix `{found['data']}`, {found['runs']} runs of {found['particles']:,} particles. "
         f"Target: a standard error of at most {found['target']}. Ranks above it: {above}."
     )
-    yield shown(
-        named(found["ranks"], "rank"),
-        {"rank": "", "log evidence": "log_evidence 2", "standard error": "standard_error 2",
-         "probability": lambda case: with_error(case["probability"], case["its_error"], 3),
-         "temperatures": "", "R-hat between runs": "rhat 3",
-         "log evidence of the runs": "of_runs ;2", "seconds": "seconds 0",
-         "processor seconds": "cpu_seconds 0"},
-    )  # fmt: skip
+    yield shown(named(found["ranks"], "rank"), {
+        "rank": "", "log evidence": "log_evidence 2", "standard error": "standard_error 2",
+        "probability": lambda case: with_error(case["probability"], case["its_error"], 3),
+        "temperatures": "", "R-hat between runs": "rhat 3",
+        "log evidence of the runs": "of_runs ;2", "seconds": "seconds 0",
+        "processor seconds": "cpu_seconds 0"})  # fmt: skip
 
 
-@script(
-    __doc__, data="zoo", ranks=list(range(2, 9)), runs=4, particles=512, length=16, target=0.3,
-    seed=0,
-)  # fmt: skip
+@script(__doc__, data="zoo", ranks=list(range(2, 9)), runs=4, particles=512, length=16, target=0.3,
+        seed=0)  # fmt: skip
 def main(options):
     ranks = {rank: one_rank(rank, options) for rank in options.ranks}
     value, error = (

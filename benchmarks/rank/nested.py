@@ -162,21 +162,17 @@ def tables(found: dict):
         "which is given here."
     )
     yield settings_of(found)
-    yield shown(
-        named(found.get("matrices", {}), "matrix"),
-        {"matrix": "", "exclusive, of 8": "exclusive_found",
-         "overlapping, of 12": "overlapping_found",
-         "missed": lambda case: listed(case["missed"]), "R-hat log joint": "rhat_log_joint 3",
-         "ESS": "ess_log_joint 0", "log joint of the chains": "log_joint ;1",
-         "log score": "log_score_hidden 5", "of the truth": "log_score_hidden_of_the_truth 5",
-         "seconds": "seconds 0", "processor seconds": "cpu_seconds 0"},
-    )  # fmt: skip
+    yield shown(named(found.get("matrices", {}), "matrix"), {
+        "matrix": "", "exclusive, of 8": "exclusive_found",
+        "overlapping, of 12": "overlapping_found",
+        "missed": lambda case: listed(case["missed"]), "R-hat log joint": "rhat_log_joint 3",
+        "ESS": "ess_log_joint 0", "log joint of the chains": "log_joint ;1",
+        "log score": "log_score_hidden 5", "of the truth": "log_score_hidden_of_the_truth 5",
+        "seconds": "seconds 0", "processor seconds": "cpu_seconds 0"})  # fmt: skip
 
 
-@script(
-    __doc__, seeds=(3, "matrices"), chains=4,
-    max_time=(float, "seconds of sampling; default: that of the fit"),
-)  # fmt: skip
+@script(__doc__, seeds=(3, "matrices"), chains=4,
+        max_time=(float, "seconds of sampling; default: that of the fit"))  # fmt: skip
 def main(options):
     cases = {f"seed {seed}": seed for seed in range(options.seeds)}
     figures = {"chains": options.chains, "max_time": options.max_time}

@@ -365,15 +365,13 @@ def figures_with(runs: dict) -> dict:
     return {"fit": FIT, "fit_of_tiles": of_tiles, "runs": runs}
 
 
-@script(
-    __doc__, kinds=some(KINDS),
-    models=dict(nargs="+", choices=list(TILES), help="of tiles; default: all"),
-    runs=(20, "matrices of a kind"), first=(0, "seed of the first"),
-    most_seconds=(float, "processor seconds after which to end"),
-    part=("planted_features", "name of the file"),
-    join=dict(nargs="+", type=Path, help="parts to make the record of"),
-    commit=COMMIT,
-)  # fmt: skip
+@script(__doc__, kinds=some(KINDS),
+        models=dict(nargs="+", choices=list(TILES), help="of tiles; default: all"),
+        runs=(20, "matrices of a kind"), first=(0, "seed of the first"),
+        most_seconds=(float, "processor seconds after which to end"),
+        part=("planted_features", "name of the file"),
+        join=dict(nargs="+", type=Path, help="parts to make the record of"),
+        commit=COMMIT)  # fmt: skip
 def main(options):
     options.record = options.part
     if options.join:

@@ -347,12 +347,10 @@ def _recovered(study: dict):
             f"the trust in the tiles on {sum(c['report_tells_the_trust'] for c in cases)}; the "
             f"command ended with 0 on {sum(c['exit'] == 0 for c in cases)}."
         )
-    yield shown(
-        named(study["cases"], "matrix"),
-        {"matrix": "", "true": "truth?", "found": "rank", "most allowed": "most?",
-         "its probability": "rank_probability 3", "R-hat rank": "rhat_rank 3", "R-hat": "rhat 3",
-         "draws": "num_draws", "seconds": "seconds 1", "verdict": ""},
-    )  # fmt: skip
+    yield shown(named(study["cases"], "matrix"), {
+        "matrix": "", "true": "truth?", "found": "rank", "most allowed": "most?",
+        "its probability": "rank_probability 3", "R-hat rank": "rhat_rank 3", "R-hat": "rhat 3",
+        "draws": "num_draws", "seconds": "seconds 1", "verdict": ""})  # fmt: skip
     if any("exact_log_joint" in case for case in study["cases"].values()):
         yield from _beside_exact(study["cases"])
 
@@ -363,12 +361,10 @@ def _beside_exact(cases: dict):
         "Log joint density of data and factors, with densities and flip rate integrated out, of "
         "the exact factors and of the highest draw:"
     )
-    yield shown(
-        named(cases, "matrix"),
-        {"matrix": "", "factors": "exact_factors", "log joint": "exact_log_joint 1",
-         "factors of the draw": "highest_factors", "entries it has wrong": "highest_errors",
-         "log joint of the draw": "highest_log_joint 1"},
-    )  # fmt: skip
+    yield shown(named(cases, "matrix"), {
+        "matrix": "", "factors": "exact_factors", "log joint": "exact_log_joint 1",
+        "factors of the draw": "highest_factors", "entries it has wrong": "highest_errors",
+        "log joint of the draw": "highest_log_joint 1"})  # fmt: skip
 
 
 def _prior_ranks(study: dict):
@@ -402,12 +398,10 @@ def _evidence_ranks(matrix: str, study: dict):
     )
 
 
-@script(
-    __doc__, only=some(STUDIES), files=(Path, "folder of the matrices that are not shipped"),
-    ranks=(list(RANKS), "of the grid"), repeats=(REPEATS, "matrices of each kind"), max_rank=20,
-    chains=2, max_time=(60.0, "seconds of sampling"), matrices=(200, "drawn from the prior"),
-    draws=(500, "of each of these"), seed=0,
-)  # fmt: skip
+@script(__doc__, only=some(STUDIES), files=(Path, "folder of the matrices that are not shipped"),
+        ranks=(list(RANKS), "of the grid"), repeats=(REPEATS, "matrices of each kind"), max_rank=20,
+        chains=2, max_time=(60.0, "seconds of sampling"), matrices=(200, "drawn from the prior"),
+        draws=(500, "of each of these"), seed=0)  # fmt: skip
 def main(options):
     bmfjax.use_compilation_cache()  # hundreds of fits of one shape
     for name in options.only:

@@ -160,10 +160,8 @@ def tables(found: dict):
     )
 
 
-@script(
-    __doc__, edge=(2000, "bytes of which every bit is flipped"),
-    share=(0.1, "of the bits in the middle"), seed=(0, "of which bits these are"),
-)  # fmt: skip
+@script(__doc__, edge=(2000, "bytes of which every bit is flipped"),
+        share=(0.1, "of the bits in the middle"), seed=(0, "of which bits these are"))  # fmt: skip
 def main(options):
     rng, files = np.random.default_rng(options.seed), {}
     with tempfile.TemporaryDirectory() as place:

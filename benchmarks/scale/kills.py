@@ -99,12 +99,10 @@ def tables(found: dict):
         f"nobody killed, bit for bit: {found['runs_with_the_draws_of_the_unbroken']} of "
         f"{found['runs']}. The last column counts from the start where there was none since."
     )
-    yield shown(
-        found["cases"],
-        {"killed after, seconds": "after_seconds 1", "steps stored before": "steps_before",
-         "steps stored after": "steps_after",
-         "seconds since the last checkpoint": "seconds_since_checkpoint 1"},
-    )  # fmt: skip
+    yield shown(found["cases"], {
+        "killed after, seconds": "after_seconds 1", "steps stored before": "steps_before",
+        "steps stored after": "steps_after",
+        "seconds since the last checkpoint": "seconds_since_checkpoint 1"})  # fmt: skip
 
 
 @script(__doc__, kills=20, samples=200_000, seed=(0, "of the seconds before a kill"))

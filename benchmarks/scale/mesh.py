@@ -249,11 +249,9 @@ def tables(found: dict):
     )  # fmt: skip
 
 
-@script(
-    __doc__, child=serve, model=dict(choices=tuple(MODELS), default="ormachine"), rows=100_000,
-    columns=1000, rank=10, devices=(2, "along the rows"), sweeps=(5, "of a round"), rounds=9,
-    one=dict(choices=WAYS, help=HIDDEN),
-)  # fmt: skip
+@script(__doc__, child=serve, model=dict(choices=tuple(MODELS), default="ormachine"), rows=100_000,
+        columns=1000, rank=10, devices=(2, "along the rows"), sweeps=(5, "of a round"), rounds=9,
+        one=dict(choices=WAYS, help=HIDDEN))  # fmt: skip
 def main(options):
     ways = [w for w in WAYS if "pinned" not in w or hasattr(os, "sched_setaffinity")]
     command = [sys.executable, *sys.argv]

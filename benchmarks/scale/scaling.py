@@ -208,15 +208,13 @@ def tables(found: dict):
         "population count."
     )
     both = lambda name: lambda one: f"{number(one['fastest_' + name], 2)} ({number(one[name], 2)})"  # noqa: E731
-    yield shown(
-        named(found["sizes"], "size"),
-        {"rows x columns x rank": lambda one: " x ".join(
-            number(int(n)) for n in one["size"].split("x")),
-         "ms a sweep": both("ms_a_sweep"), "in C": both("c_ms_a_sweep"),
-         "times C": "times_as_slow_as_c 2", "of bandwidth, %": "of_bandwidth %1",
-         "of integer rate, %": "of_integer_rate %1", "peak, GB": "peak_bytes * 1e-9 2",
-         "packed, both ways, GB": "packed_bytes * 1e-9 4"},
-    )  # fmt: skip
+    yield shown(named(found["sizes"], "size"), {
+        "rows x columns x rank": lambda one: " x ".join(
+           number(int(n)) for n in one["size"].split("x")),
+        "ms a sweep": both("ms_a_sweep"), "in C": both("c_ms_a_sweep"),
+        "times C": "times_as_slow_as_c 2", "of bandwidth, %": "of_bandwidth %1",
+        "of integer rate, %": "of_integer_rate %1", "peak, GB": "peak_bytes * 1e-9 2",
+        "packed, both ways, GB": "packed_bytes * 1e-9 4"})  # fmt: skip
     yield "Time grows with this power of the rows, from 10,000 on:"
     yield table(
         ["matrices", "exponent"],

@@ -120,15 +120,13 @@ def tables(found: dict):
         "of the process with everything imported, and holds the input, until the draws are there "
         "and until the fit is. The log joint density is that of the last sweep, from the same keys."
     )
-    yield shown(
-        found.get("runs", ()),
-        {"matrix": "size", "stored entries": "stored 0", "model": "", "sampled": "way",
-         "peak while sampling, MB": "sampled_bytes * 1e-6 0",
-         "peak of all, MB": "peak_bytes * 1e-6 0",
-         "processor ms a sweep": "sweep_processor_seconds * 1e3 0",
-         "ms a sweep": "sweep_seconds * 1e3 0", "start, s": "start_seconds 1",
-         "after, s": "after_seconds 1", "log joint": "log_joint 0"},
-    )  # fmt: skip
+    yield shown(found.get("runs", ()), {
+        "matrix": "size", "stored entries": "stored 0", "model": "", "sampled": "way",
+        "peak while sampling, MB": "sampled_bytes * 1e-6 0",
+        "peak of all, MB": "peak_bytes * 1e-6 0",
+        "processor ms a sweep": "sweep_processor_seconds * 1e3 0",
+        "ms a sweep": "sweep_seconds * 1e3 0", "start, s": "start_seconds 1",
+        "after, s": "after_seconds 1", "log joint": "log_joint 0"})  # fmt: skip
 
 
 @script(__doc__, child=one_run, only=some(SIZES), seed=0, one=dict(nargs=3, help=HIDDEN))

@@ -156,11 +156,9 @@ def tables(records: dict):
         )  # fmt: skip
         yield from _rest(found)
         yield "Phases, in seconds."
-        yield shown(
-            named(found["phases"], "phase"),
-            {"phase": "", "seconds": "seconds?", "limit": "limit_seconds?",
-             "stopped": lambda end: end.get("stopped", "")},
-        )  # fmt: skip
+        yield shown(named(found["phases"], "phase"), {
+            "phase": "", "seconds": "seconds?", "limit": "limit_seconds?",
+            "stopped": lambda end: end.get("stopped", "")})  # fmt: skip
 
 
 def _device(device: dict, found: dict) -> str:

@@ -121,12 +121,10 @@ def tables(found: dict):
         "Peak memory beside what a step was given, and processor seconds, for synthetic draws of "
         "four chains. The last column is the ratio of the memory to the packed draws."
     )
-    yield shown(
-        named(found, "draws", "step"),
-        {"draws": "", "step": "", "peak memory, MB": "peak_mb 1",
-         "processor seconds": "cpu_seconds 2", "packed draws, MB": "draws_mb 1",
-         "ratio": lambda cost: number(cost["peak_mb"] / cost["draws_mb"], 1)},
-    )  # fmt: skip
+    yield shown(named(found, "draws", "step"), {
+        "draws": "", "step": "", "peak memory, MB": "peak_mb 1",
+        "processor seconds": "cpu_seconds 2", "packed draws, MB": "draws_mb 1",
+        "ratio": lambda cost: number(cost["peak_mb"] / cost["draws_mb"], 1)})  # fmt: skip
 
 
 @script(__doc__, child=run_step, one=dict(nargs=2, help=HIDDEN))

@@ -135,18 +135,14 @@ def tables(found: dict):
         "Milliseconds of drawing the bits of all columns: the least of several. Sorting and "
         "counting are parts of the draws from counts."
     )
-    yield shown(
-        [one for one in named(found.get("draws", {}), "case") if "codes_ms" in one],
-        {"case": "case", "one kernel": "kernel_ms", "from counts": "codes_ms",
-         "sorting rows": "sorting_ms", "counting": "counting_ms", "bits that differ": "differ",
-         "of": "of"},
-    )  # fmt: skip
+    yield shown([one for one in named(found.get("draws", {}), "case") if "codes_ms" in one], {
+        "case": "case", "one kernel": "kernel_ms", "from counts": "codes_ms",
+        "sorting rows": "sorting_ms", "counting": "counting_ms", "bits that differ": "differ",
+        "of": "of"})  # fmt: skip
     yield "Milliseconds of a sweep."
-    yield shown(
-        [one for one in named(found.get("sweeps", {}), "case") if "sweep_ms" in one],
-        {"case": "case", "ms": "sweep_ms", "quickest": "sweep_ms_quickest",
-         "compiling, s": "compile_seconds"},
-    )  # fmt: skip
+    yield shown([one for one in named(found.get("sweeps", {}), "case") if "sweep_ms" in one], {
+        "case": "case", "ms": "sweep_ms", "quickest": "sweep_ms_quickest",
+        "compiling, s": "compile_seconds"})  # fmt: skip
 
 
 @script(__doc__, parts=some(PARTS), commit=COMMIT)

@@ -117,13 +117,11 @@ def tables(found: dict):
         "against the product without noise."
     )
     formats = found.get("formats", {})
-    yield shown(
-        named(formats, "format"),
-        {"format": "", "file, MB": "file_bytes? * 1e-6 1", "seconds": "seconds? 1",
-         "processor seconds": "processor_seconds? 1", "peak, GB": "peak_bytes? * 1e-9 2",
-         "draws": "draws?", "R-hat": "rhat? 3", "wrong, %": "wrong? %4",
-         "verdict": lambda one: one.get("verdict") or f"failed: {one['failed']}"},
-    )  # fmt: skip
+    yield shown(named(formats, "format"), {
+        "format": "", "file, MB": "file_bytes? * 1e-6 1", "seconds": "seconds? 1",
+        "processor seconds": "processor_seconds? 1", "peak, GB": "peak_bytes? * 1e-9 2",
+        "draws": "draws?", "R-hat": "rhat? 3", "wrong, %": "wrong? %4",
+        "verdict": lambda one: one.get("verdict") or f"failed: {one['failed']}"})  # fmt: skip
     yield "What it wrote, in bytes:"
     yield table(
         ["format", "file", "bytes"],

@@ -378,12 +378,10 @@ def _in_time(limit: float, tried: dict):
         f"{LATE * limit:g} s, with a result. Without a draw after the warm-up it is of the steps, "
         "or of the starts."
     )
-    yield shown(
-        [{"matrix": case} | run for case, of_case in tried.items() for run in of_case],
-        {"matrix": "", "seconds": "wall 1", "processor": "cpu 1", "load": "load 1",
-         "result": "", "page": "",
-         "steps of warm-up": "warmup", "draws": ""},
-    )  # fmt: skip
+    yield shown([{"matrix": case} | run for case, of_case in tried.items() for run in of_case], {
+        "matrix": "", "seconds": "wall 1", "processor": "cpu 1", "load": "load 1",
+        "result": "", "page": "",
+        "steps of warm-up": "warmup", "draws": ""})  # fmt: skip
 
 
 def _answered(about: list, run: dict) -> list:
@@ -397,16 +395,15 @@ def _answered(about: list, run: dict) -> list:
     ]  # fmt: skip
 
 
-@script(
-    __doc__, child=run_case, only=dict(nargs="+", help="cases whose names begin with one of these"),
-    movielens=(Path, "the publisher's folder, with its five folds"),
-    data=(Path, "folder of the sets of panel.py"),
-    max_time=(float, "that of the fit; default: its own"),
-    limit=(float, "run the command with this --max-time"),
-    until=("all", "that of the fit; usable: the first answer that holds"),
-    tries=(1, "with --limit, of each case"), commit=COMMIT, one=(str, HIDDEN),
-    cache=(Path, HIDDEN), steps=(int, HIDDEN),
-)  # fmt: skip
+@script(__doc__, child=run_case,
+        only=dict(nargs="+", help="cases whose names begin with one of these"),
+        movielens=(Path, "the publisher's folder, with its five folds"),
+        data=(Path, "folder of the sets of panel.py"),
+        max_time=(float, "that of the fit; default: its own"),
+        limit=(float, "run the command with this --max-time"),
+        until=("all", "that of the fit; usable: the first answer that holds"),
+        tries=(1, "with --limit, of each case"), commit=COMMIT, one=(str, HIDDEN),
+        cache=(Path, HIDDEN), steps=(int, HIDDEN))  # fmt: skip
 def main(options):
     figures = {"threads": os.cpu_count(), "cases": {}}
     figures |= {} if options.limit is None else {"limit": options.limit}

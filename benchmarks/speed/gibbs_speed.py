@@ -168,10 +168,8 @@ def tables(found: dict):
         )  # fmt: skip
 
 
-@script(
-    __doc__, size=512, rounds=15, sweeps=(100, "in a round"), nuts_size=128, nuts_warmup=200,
-    nuts_samples=100, gibbs_sweeps=5000,
-)  # fmt: skip
+@script(__doc__, size=512, rounds=15, sweeps=(100, "in a round"), nuts_size=128, nuts_warmup=200,
+        nuts_samples=100, gibbs_sweeps=5000)  # fmt: skip
 def main(options):
     return {
         "rank": RANK,

@@ -103,12 +103,10 @@ On an H200 a step as published takes 24.5 to 31.9 microseconds, and the default 
     ),
 )
 def tables(found: dict):
-    yield shown(
-        found["rows"],
-        {"batch": "", "products": "products_us 0", "as published": "thesis_us 0",
-         "ratio": "thesis_over_products 2", "with curvature": "newton_us 0",
-         "ratio ": "newton_over_products 2"},
-    )  # fmt: skip
+    yield shown(found["rows"], {
+        "batch": "", "products": "products_us 0", "as published": "thesis_us 0",
+        "ratio": "thesis_over_products 2", "with curvature": "newton_us 0",
+        "ratio ": "newton_over_products 2"})  # fmt: skip
 
 
 @script(__doc__, rounds=15, steps=(200, "steps in one timed call"))

@@ -131,18 +131,14 @@ def tables(found: dict):
     if whole := found.get("default, four starts averaged"):
         of = {"matrix": "2000 x 1000, bias -7.5", "sampler": "the default: four starts averaged"}
         fits.append(whole | of)
-    yield shown(
-        fits,
-        {"matrix": "", "ones, %": "density %1", "sampler": "", "steps": "", "settled": "",
-         "processor seconds": "processor seconds 1", "seconds": "seconds 1", "bound": "bound 0",
-         "recall at 10": "recall 3", "memory, MB": "megabytes"},
-    )  # fmt: skip
+    yield shown(fits, {
+        "matrix": "", "ones, %": "density %1", "sampler": "", "steps": "", "settled": "",
+        "processor seconds": "processor seconds 1", "seconds": "seconds 1", "bound": "bound 0",
+        "recall at 10": "recall 3", "memory, MB": "megabytes"})  # fmt: skip
     yield "Cost of a step:"
-    yield shown(
-        named(found.get("steps", {}), "matrix", "sampler"),
-        {"matrix": "", "sampler": "", "processor seconds a step": "processor seconds a step 3",
-         "memory, MB": "megabytes"},
-    )  # fmt: skip
+    yield shown(named(found.get("steps", {}), "matrix", "sampler"), {
+        "matrix": "", "sampler": "", "processor seconds a step": "processor seconds a step 3",
+        "memory, MB": "megabytes"})  # fmt: skip
 
 
 def called(options) -> dict:

@@ -155,13 +155,11 @@ def tables(found: dict):
         f"{found['seconds']:g} processor seconds of draws each; the seconds of all have compiling "
         f"and, of blackjax {found['versions_of_peers']['blackjax']}, the choice of the step."
     )
-    yield shown(
-        named(found["methods"], "method"),
-        {"method": "", "means off, posterior sd": "mean_error 3",
-         "standard deviations off, %": "sd_error %1", "coverage of 90 %, %": "coverage %1",
-         "draws": "draws", "effective draws": "effective_draws 0",
-         "processor seconds of all": "processor_seconds 1"},
-    )  # fmt: skip
+    yield shown(named(found["methods"], "method"), {
+        "method": "", "means off, posterior sd": "mean_error 3",
+        "standard deviations off, %": "sd_error %1", "coverage of 90 %, %": "coverage %1",
+        "draws": "draws", "effective draws": "effective_draws 0",
+        "processor seconds of all": "processor_seconds 1"})  # fmt: skip
 
 
 @script(__doc__, rows=20_000, seconds=(5.0, "processor seconds of draws"), seed=0)

@@ -279,14 +279,12 @@ def tables(found: dict):
     def until(n):
         return lambda row: number(row.get(n), 2) or "not reached"
 
-    yield shown(
-        named(found.get("samplers", {}), "sampler"),
-        {"sampler": "", "draws": "", "mean": "mean 4", "sd": "sd 4",
-         "ratio: least": lambda row: number(row["ratio"][0], 3),
-         "most": lambda row: number(row["ratio"][1], 3), "start, processor s": "start? 2",
-         "to tolerance, processor s": until("processor"), "wall s": until("seconds"),
-         "effective draws / s": "ess_per_second? 1"},
-    )  # fmt: skip
+    yield shown(named(found.get("samplers", {}), "sampler"), {
+        "sampler": "", "draws": "", "mean": "mean 4", "sd": "sd 4",
+        "ratio: least": lambda row: number(row["ratio"][0], 3),
+        "most": lambda row: number(row["ratio"][1], 3), "start, processor s": "start? 2",
+        "to tolerance, processor s": until("processor"), "wall s": until("seconds"),
+        "effective draws / s": "ess_per_second? 1"})  # fmt: skip
     best = found.get("samplers", {}).get("SVI, AutoNormal", {}).get("ratio_at_its_optimum")
     if best:
         yield (
@@ -301,12 +299,10 @@ def tables(found: dict):
     )
 
 
-@script(
-    __doc__, rows=1_000_000, covariates=(10, "one of them constant"),
-    seeds=(3, "chains of each sampler"), seconds=(15.0, "of a chain, processor's"),
-    mean=(0.02, "tolerance of means"), sd=(0.02, "of standard deviations"),
-    subset=(20_000, "rows that NUTS takes"),
-)  # fmt: skip
+@script(__doc__, rows=1_000_000, covariates=(10, "one of them constant"),
+        seeds=(3, "chains of each sampler"), seconds=(15.0, "of a chain, processor's"),
+        mean=(0.02, "tolerance of means"), sd=(0.02, "of standard deviations"),
+        subset=(20_000, "rows that NUTS takes"))  # fmt: skip
 def main(options):
     warnings.simplefilter("ignore", UserWarning)  # of short windows
     folder = tempfile.TemporaryDirectory()

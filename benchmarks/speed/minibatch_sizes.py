@@ -118,11 +118,9 @@ def tables(found: dict):
     )  # fmt: skip
 
 
-@script(
-    __doc__, sizes=[512, 1024, 2048, 4096, 8192], batches=[64, 256],
-    warmup=(120, "draws, in which anchors move"), draws=(2000, "at most, of each sampler"),
-    seconds=(240.0, "at most, of each size"),
-)  # fmt: skip
+@script(__doc__, sizes=[512, 1024, 2048, 4096, 8192], batches=[64, 256],
+        warmup=(120, "draws, in which anchors move"), draws=(2000, "at most, of each sampler"),
+        seconds=(240.0, "at most, of each size"))  # fmt: skip
 def main(options):
     names = ("batches", "warmup", "draws", "seconds")
     figures = {"rank": RANK} | {n: getattr(options, n) for n in names}

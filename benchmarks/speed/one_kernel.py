@@ -141,24 +141,18 @@ def tables(found: dict):
         "Milliseconds of drawing the bits of all lines: the least of several. `Tiles` are the "
         "lines and warps of a program, and the words of a line that a thread reads in a round."
     )
-    yield shown(
-        named(found["kernel"], "case"),
-        {"case": "", "ms": "ms?", "median": "median?", "compiling, s": "compile_s?",
-         "bits that differ": "differ?", "of": "of?"},
-    )  # fmt: skip
+    yield shown(named(found["kernel"], "case"), {
+        "case": "", "ms": "ms?", "median": "median?", "compiling, s": "compile_s?",
+        "bits that differ": "differ?", "of": "of?"})  # fmt: skip
     yield "Milliseconds of a sweep."
     both = found.get("sweeps", {}) | found.get("features", {})
-    yield shown(
-        [one for one in named(both, "case") if "sweep_ms" in one],
-        {"case": "", "ms": "sweep_ms", "quickest": "sweep_ms_quickest",
-         "compiling, s": "compile_seconds"},
-    )  # fmt: skip
+    yield shown([one for one in named(both, "case") if "sweep_ms" in one], {
+        "case": "", "ms": "sweep_ms", "quickest": "sweep_ms_quickest",
+        "compiling, s": "compile_seconds"})  # fmt: skip
     yield "Compilation of the programs of starts, by options."
-    yield shown(
-        [one for one in named(found.get("compiling", {}), "case") if "compile_s" in one],
-        {"options: program": "case", "seconds": "compile_s", "of the CPU": "cpu_s",
-         "a step, ms": "step_ms"},
-    )  # fmt: skip
+    yield shown([one for one in named(found.get("compiling", {}), "case") if "compile_s" in one], {
+        "options: program": "case", "seconds": "compile_s", "of the CPU": "cpu_s",
+        "a step, ms": "step_ms"})  # fmt: skip
 
 
 @script(__doc__, parts=some(PARTS), commit=COMMIT)

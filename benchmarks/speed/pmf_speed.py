@@ -138,12 +138,9 @@ def _sweep(run: dict | None, of: str) -> str:
     return f"{number(run[of]['least'], 1)} ({number(run[of]['median'], 1)})"
 
 
-@script(
-    __doc__, child=measure, rows=10_000, columns=5_000, ranks=[10, 32],
-    threads=(1, "of either program, and cores"),
-    sweeps=20,
-    one=dict(choices=["bmfjax", "smurff"], help=HIDDEN), rank=(int, HIDDEN),
-)  # fmt: skip
+@script(__doc__, child=measure, rows=10_000, columns=5_000, ranks=[10, 32],
+        threads=(1, "of either program, and cores"), sweeps=20,
+        one=dict(choices=["bmfjax", "smurff"], help=HIDDEN), rank=(int, HIDDEN))  # fmt: skip
 def main(options):
     if not 1 <= options.threads <= (os.cpu_count() or 1):
         options.error(f"--threads is {options.threads}; give 1 to {os.cpu_count()}, the cores here")
