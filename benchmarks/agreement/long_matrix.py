@@ -52,10 +52,8 @@ def one_case(data, rank: int, seed: int = 0, keep=None, **chosen) -> dict:
     hidden = ~missing & (np.random.default_rng(seed).random(values.shape) < HIDDEN)
     truth = values[hidden]
     began = time.perf_counter(), time.process_time()
-    fit = bmfjax.fit(
-        np.where(hidden, np.nan, values), rank, seed=seed, progress=False,
-        model=bmfjax.OrMachine(num_rates=2), **chosen,
-    )  # fmt: skip
+    fit = bmfjax.fit(np.where(hidden, np.nan, values), rank, seed=seed, progress=False,
+                     model=bmfjax.OrMachine(num_rates=2), **chosen)  # fmt: skip
     seconds, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
     if keep is not None:
         keep(fit)

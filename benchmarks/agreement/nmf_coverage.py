@@ -351,10 +351,8 @@ def main(options):
         problem = SETS[name]
         noise = 0.0 if options.exact else NOISE
         noise = noise * np.random.default_rng(options.seed).normal(size=problem.exact.shape)
-        case = ways.Case(
-            problem, problem.exact + noise, NOISE, options.repetitions, options.draws, options.kept,
-            options.warmup, WALLS.get(name),
-        )  # fmt: skip
+        case = ways.Case(problem, problem.exact + noise, NOISE, options.repetitions, options.draws,
+                         options.kept, options.warmup, WALLS.get(name))  # fmt: skip
         print(name, flush=True)
         rows = [r for r in options.rows if "walls" not in r or name in WALLS]
         tables[name], curves[name] = study(case, rows, options.seed)

@@ -112,11 +112,9 @@ def gibbs(case: Case, seed: int, moves=(), walls=None) -> Found:
     model = functools.partial(nmf, rank=case.problem.rank, precision=case.noise**-2)
     bound = NMFGibbs(model, moves=moves, walls=walls).bind(case.data)
     traces = {"residual": 1} | ({} if walls is None else {"replica": 1, "swap_probability": 1})
-    run = ChainRun(
-        bound.algorithm, random.key(seed), bound.data, num_chains=case.repetitions,
-        num_warmup=case.warmup, num_samples=case.draws, position=_starts(case, seed),
-        draws={"usage": every(case)}, trace=traces,
-    )  # fmt: skip
+    run = ChainRun(bound.algorithm, random.key(seed), bound.data, num_chains=case.repetitions,
+                   num_warmup=case.warmup, num_samples=case.draws, position=_starts(case, seed),
+                   draws={"usage": every(case)}, trace=traces)  # fmt: skip
     began = time.perf_counter()
     run.finish()
     trace = run.trace()

@@ -45,11 +45,9 @@ def one_matrix(kind: str, seed: int, options) -> dict:
     ]
     place = jax.jit(lambda s: start_from(density, data, s))
     position = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(place, starts))
-    run = ChainRun(
-        ormachine(density, moves=moves), random.key(seed), data, num_chains=len(starts),
-        num_warmup=options.warmup, num_samples=options.samples, position=position,
-        draws={"usage": 5, "basis": 5}, trace={"log_joint": 1},
-    )  # fmt: skip
+    run = ChainRun(ormachine(density, moves=moves), random.key(seed), data, num_chains=len(starts),
+                   num_warmup=options.warmup, num_samples=options.samples, position=position,
+                   draws={"usage": 5, "basis": 5}, trace={"log_joint": 1})  # fmt: skip
     began = time.perf_counter()
     run.finish()
     joint = run.trace()["log_joint"][:, options.warmup :]

@@ -75,11 +75,9 @@ class Posterior:
 
     def run(self, algorithm, data, seconds: float, seed: int = 2):
         """Draws (draw, entry) and seconds of sampling."""
-        run = ChainRun(
-            self.observing(algorithm), random.key(seed), data,
-            num_warmup=WARMUP, num_samples=MOST_DRAWS, draws={"entries": 1},
-            position=jax.tree.map(lambda a: a[None], self.start),
-        )  # fmt: skip
+        run = ChainRun(self.observing(algorithm), random.key(seed), data, num_warmup=WARMUP,
+                       num_samples=MOST_DRAWS, draws={"entries": 1},
+                       position=jax.tree.map(lambda a: a[None], self.start))  # fmt: skip
         while run.steps_done < WARMUP:
             run.advance(min(WARMUP - run.steps_done, 100))
         began = time.perf_counter()
@@ -89,10 +87,8 @@ class Posterior:
 
 def nuts(posterior: Posterior, seconds: float):
     """NumPyro's NUTS on the same model, in as many draws as fit into the time."""
-    sampler = MCMC(
-        NUTS(posterior.model, init_strategy=init_to_value(values=posterior.start)),
-        num_warmup=1000, num_samples=1000, progress_bar=False,
-    )  # fmt: skip
+    sampler = MCMC(NUTS(posterior.model, init_strategy=init_to_value(values=posterior.start)),
+                   num_warmup=1000, num_samples=1000, progress_bar=False)  # fmt: skip
     sampler.warmup(random.key(3), posterior.values)
     state, drawn, spent = sampler.post_warmup_state, [], 0.0
     while spent < seconds:

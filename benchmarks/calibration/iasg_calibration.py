@@ -93,10 +93,8 @@ def together(draws):
 
 
 def nuts(problem: Problem, samples: int, chains: int):
-    mcmc = MCMC(
-        NUTS(problem.model), num_warmup=500, num_samples=samples, num_chains=chains,
-        chain_method="sequential", progress_bar=False,
-    )  # fmt: skip
+    mcmc = MCMC(NUTS(problem.model), num_warmup=500, num_samples=samples, num_chains=chains,
+                chain_method="sequential", progress_bar=False)  # fmt: skip
     mcmc.run(jax.random.key(0), *map(jnp.asarray, problem.data))
     return together(mcmc.get_samples(group_by_chain=True))
 

@@ -69,10 +69,8 @@ def stream(fit) -> float:
 
 def row(model: str, size: int, rank: int, observations: int) -> dict:
     """Return the figures of one model."""
-    fit = bmfjax.fit(
-        matrix(model, size, rank), rank, model=model, num_chains=CHAINS, num_warmup=200,
-        num_samples=DRAWS, seed=0, progress=False,
-    )  # fmt: skip
+    fit = bmfjax.fit(matrix(model, size, rank), rank, model=model, num_chains=CHAINS,
+                     num_warmup=200, num_samples=DRAWS, seed=0, progress=False)  # fmt: skip
     (elpd, error, of_sample), seconds, peak = measured(lambda: subsample(fit, observations))
     whole, whole_seconds, whole_peak = measured(lambda: stream(fit))
     draws = fit.usage_draws.shape[0] * fit.usage_draws.shape[1]

@@ -167,12 +167,7 @@ def main(options):
         if n % 10 == 9:
             print(f"{n + 1} runs, {time.monotonic() - began:.0f} s", flush=True)
     return {
-        "model": "ormachine",
-        "runs": options.runs,
-        "level": LEVEL,
-        "rank": RANK,
-        "posterior": rates(runs, "posterior"),
-        "density_bound": rates(runs, "bound"),
-        "calibration": calibration(runs),
-        "seconds": round(time.monotonic() - began, 1),
-    }
+        "model": "ormachine", "runs": options.runs, "level": LEVEL, "rank": RANK,
+        "posterior": rates(runs, "posterior"), "density_bound": rates(runs, "bound"),
+        "calibration": calibration(runs), "seconds": round(time.monotonic() - began, 1),
+    }  # fmt: skip

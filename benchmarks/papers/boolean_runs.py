@@ -122,12 +122,9 @@ def program(
         (state, total), joint = lax.scan(sweep, (state, none), sweeps)
         mean = jax.tree.map(lambda t: t / schedule.keep, total)
         summary = {
-            "log_joint": joint[-schedule.keep :].mean(),
-            "log_joint_of_starts": level,
-            "usage": mean["usage"],
-            "basis": mean["basis"],
-            "last": drawn(state)["product"],
-        }
+            "log_joint": joint[-schedule.keep :].mean(), "log_joint_of_starts": level,
+            "usage": mean["usage"], "basis": mean["basis"], "last": drawn(state)["product"],
+        }  # fmt: skip
         return mean["product"], summary
 
     return run

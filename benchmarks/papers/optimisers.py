@@ -38,15 +38,10 @@ from bmfjax.optimize import best_reconstruction, panpal, polish, primp, trusted
 #: Kovacs et al. 2021, from their repository kovacsrekaagnes/rank_k_Binary_Matrix_Factorisation: the
 #: best errors at ranks 2, 5 and 10.
 KOVACS = {
-    "zoo": (271, 126, 39),
-    "heart": (1185, 737, 419),
-    "lymp": (1184, 982, 728),
-    "apb": (776, 684, 573),
-    "tumor": (1352, 962, 514),
-    "hepatitis": (1264, 1138, 907),
-    "audio": (1419, 1064, 765),
-    "house-votes": (1246, 779, 240),
-}
+    "zoo": (271, 126, 39), "heart": (1185, 737, 419), "lymp": (1184, 982, 728),
+    "apb": (776, 684, 573), "tumor": (1352, 962, 514), "hepatitis": (1264, 1138, 907),
+    "audio": (1419, 1064, 765), "house-votes": (1246, 779, 240),
+}  # fmt: skip
 KOVACS_RANKS, WITHIN = (2, 5, 10), 1.02
 #: Avellaneda and Villemaire 2022, from `benchmark.pdf` of their repository
 #: FlorentAvellaneda/UndercoverBMF: rank: (OptiBlock*, best of all methods).

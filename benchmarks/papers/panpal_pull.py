@@ -68,10 +68,8 @@ def found_by(way, start, made) -> dict:
     """Minimise, cut as PanPal does, and count tiles and wrong entries."""
     ones, counted = arrays_of(made.data)
     smooth, weight = WAYS[way]
-    found = minimise(
-        palm(smooth, pulled(weight)), start, matrix_of(ones, counted), max_steps=MAX_STEPS,
-        tolerance=TOLERANCE, window=500,
-    )  # fmt: skip
+    found = minimise(palm(smooth, pulled(weight)), start, matrix_of(ones, counted),
+                     max_steps=MAX_STEPS, tolerance=TOLERANCE, window=500)  # fmt: skip
     cut = tiling._cut(found.factors, tiling._errors_and_ones, ones, counted)
     wrong = boolean_errors(cut.usage, cut.basis, made.clean)
     return {"steps": int(found.steps), "tiles": cut.usage.shape[1], "wrong": wrong}

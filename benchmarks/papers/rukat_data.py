@@ -50,10 +50,8 @@ def matrix_of(name: str, options) -> np.ndarray:
 def fitted(values, hidden, model: str, options) -> dict:
     """Fit, and say what holds and how well hidden entries are predicted."""
     began = time.process_time()
-    fit = bmfjax.fit(
-        np.where(hidden, np.nan, values), RANK, model=model, seed=options.seed, progress=False,
-        max_time=options.max_time,
-    )  # fmt: skip
+    fit = bmfjax.fit(np.where(hidden, np.nan, values), RANK, model=model, seed=options.seed,
+                     progress=False, max_time=options.max_time)  # fmt: skip
     probability = fit.predict_cells(*np.nonzero(hidden), "probability", noisy=True)
     verdict, rhat = fit.verdict, fit.figures.rhat
     return {

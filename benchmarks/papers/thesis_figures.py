@@ -154,10 +154,8 @@ def mean_and_sd(runs: Runs, rank: int) -> Figure:
     lengths = (60_000, 600_000)
     if rank == TRUE_RANK and runs.has(draws=2_000_000):
         lengths += (2_000_000,)
-    figure, axes = panels(
-        2, len(lengths), (3.6 * len(lengths), 6), "posterior mean", "posterior standard deviation",
-        sharex=True, sharey=True,
-    )  # fmt: skip
+    figure, axes = panels(2, len(lengths), (3.6 * len(lengths), 6), "posterior mean",
+                          "posterior standard deviation", sharex=True, sharey=True)  # fmt: skip
     for cell, start, draws in grid(axes, STARTS, lengths):
         if draws == 2_000_000 and start == "optimum":
             cell.set_axis_off()  # not among the thesis's runs
@@ -196,10 +194,8 @@ def _scatter(cell, kept: dict, of: str) -> None:
     for name in FACTORS:
         gradient = kept[f"gradient_{name}_mean"]
         y = np.sqrt(kept[f"{name}_variance"]) if of == "sd" else gradient
-        cell.plot(
-            kept[f"{name}_mean"].ravel(), y.ravel(), ".", markersize=2, alpha=0.3,
-            color=COLOURS[name], markeredgewidth=0, rasterized=True, label=name,
-        )  # fmt: skip
+        cell.plot(kept[f"{name}_mean"].ravel(), y.ravel(), ".", markersize=2, alpha=0.3,
+                  color=COLOURS[name], markeredgewidth=0, rasterized=True, label=name)  # fmt: skip
 
 
 def _legend(cell) -> None:

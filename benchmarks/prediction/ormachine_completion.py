@@ -268,14 +268,10 @@ def main(options):
     options.shares = options.shares or ([0.05] if options.compare else list(SHARES))
     schedule = Schedule(**{n: getattr(options, n) for n in Schedule._fields})
     figures = {
-        "size": options.size,
-        "rank": RANK,
-        "repeats": options.repeats,
-        "densities": "learned",
-        "schedule": schedule._asdict(),
-        "entries_needed_at_least": bound(options.size, RANK),
+        "size": options.size, "rank": RANK, "repeats": options.repeats, "densities": "learned",
+        "schedule": schedule._asdict(), "entries_needed_at_least": bound(options.size, RANK),
         "sources": SOURCES,
-    }
+    }  # fmt: skip
     options.record += "_ways" if options.compare else ""
     shares = functools.partial(one_share, options, schedule)
     yield from growing(figures, "shares", options.shares, shares)

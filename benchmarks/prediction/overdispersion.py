@@ -28,16 +28,12 @@ def one(counts: pd.DataFrame, rank: int, scale: float | None, max_cpu: float) ->
     found = check.statistics.loc["dispersions"]
     scatter = fit.other_draws.get("dispersion")
     return {
-        "model": "Poisson" if scale is None else "negative binomial",
-        "rows": len(counts),
-        "columns": counts.shape[1],
-        "worst": found["worst"],
+        "model": "Poisson" if scale is None else "negative binomial", "rows": len(counts),
+        "columns": counts.shape[1], "worst": found["worst"],
         **{n: float(found[n]) for n in ("p_value", "observed", "expected", "sd")},
-        "log_score": check.log_score,
-        "scatter": None if scatter is None else float(scatter.mean()),
-        "status": fit.verdict.status,
-        "cpu_seconds": round(spent, 1),
-    }
+        "log_score": check.log_score, "scatter": None if scatter is None else float(scatter.mean()),
+        "status": fit.verdict.status, "cpu_seconds": round(spent, 1),
+    }  # fmt: skip
 
 
 ANSWER = """

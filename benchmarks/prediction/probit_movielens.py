@@ -24,10 +24,8 @@ def one_split(density, user, item, x, seen, rest, shape, layout, options, seed):
     """Scores of one chain, and seconds a sweep."""
     data = entry_blocks(user[seen], item[seen], 2.0 * x[seen] - 1.0, shape, layout=layout)
     began = time.perf_counter()
-    held, _ = predict(
-        jax.random.key(seed), data, user[rest], item[rest], density=density,
-        warmup=options.warmup, samples=options.samples,
-    )  # fmt: skip
+    held, _ = predict(jax.random.key(seed), data, user[rest], item[rest], density=density,
+                      warmup=options.warmup, samples=options.samples)  # fmt: skip
     mean = cell_moments([0], [0]).value(jax.device_get(held))["mean"]
     seconds = (time.perf_counter() - began) / (options.warmup + options.samples)
     return scores(mean, x[rest]), seconds

@@ -194,13 +194,10 @@ def summary(found: dict) -> dict:
     """Count how often the most probable number is the true one."""
     apart = np.array([case["rank"] - case["truth"] for case in found.values()])
     return {
-        "fits": len(found),
-        "exact": int(np.sum(apart == 0)),
-        "within_one": int(np.sum(np.abs(apart) <= 1)),
-        "mean_error": float(apart.mean()),
-        "longest_seconds": max(case["seconds"] for case in found.values()),
-        "cases": found,
-    }
+        "fits": len(found), "exact": int(np.sum(apart == 0)),
+        "within_one": int(np.sum(np.abs(apart) <= 1)), "mean_error": float(apart.mean()),
+        "longest_seconds": max(case["seconds"] for case in found.values()), "cases": found,
+    }  # fmt: skip
 
 
 def prior(options) -> dict:
@@ -216,10 +213,8 @@ def prior(options) -> dict:
     used = (drawn["usage"].any(1) & drawn["basis"].any(1)).sum(-1)
     told, is_true = [], []
     for m, truth in enumerate(used):
-        found = one_fit(
-            drawn["data"][m].astype(float), options, max_rank=PRIOR_RANK, num_chains=2,
-            num_warmup=200, num_samples=options.draws,
-        )  # fmt: skip
+        found = one_fit(drawn["data"][m].astype(float), options, max_rank=PRIOR_RANK, num_chains=2,
+                        num_warmup=200, num_samples=options.draws)  # fmt: skip
         chances = [found["probabilities"].get(str(n), 0.0) for n in range(PRIOR_RANK + 1)]
         told += chances
         is_true += [n == truth for n in range(PRIOR_RANK + 1)]
@@ -227,15 +222,12 @@ def prior(options) -> dict:
     place = np.minimum((told * BINS).astype(int), BINS - 1)
     bins = [place == b for b in range(BINS)]
     return {
-        "matrices": len(used),
-        "max_rank": PRIOR_RANK,
-        "chains": 2,
-        "draws": options.draws,
+        "matrices": len(used), "max_rank": PRIOR_RANK, "chains": 2, "draws": options.draws,
         "told": [float(told[b].mean()) if b.any() else None for b in bins],
         "frequency": [float(is_true[b].mean()) if b.any() else None for b in bins],
         "numbers": [int(b.sum()) for b in bins],
         "mean_probability_of_the_truth": float(told[is_true].mean()),
-    }
+    }  # fmt: skip
 
 
 def evidence(options) -> dict:

@@ -63,13 +63,10 @@ def killed(output: Path, samples: int, wait: float) -> dict | None:
         state = output / "checkpoint" / "state.npz"
         written = state.stat().st_mtime if state.is_file() else began
         return {
-            "after_seconds": at - began,
-            "seconds_since_checkpoint": at - max(written, began),
-            "steps_before": before,
-            "steps_after": before if stored else steps,
-            "damaged": damaged,
+            "after_seconds": at - began, "seconds_since_checkpoint": at - max(written, began),
+            "steps_before": before, "steps_after": before if stored else steps, "damaged": damaged,
             "stored": stored,
-        }
+        }  # fmt: skip
     if process.returncode:
         raise SystemExit(said.decode())
     return None

@@ -56,14 +56,11 @@ def one_size(options) -> dict:
     passed("after")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
-        "entries": rows * columns,
-        "packed_bytes": rows * (-(-columns // 32)) * 4,
-        "peak_bytes": peak,
-        "seconds": seconds,
+        "entries": rows * columns, "packed_bytes": rows * (-(-columns // 32)) * 4,
+        "peak_bytes": peak, "seconds": seconds,
         "wrong": wrong_entries(made.usage, made.basis, fit) / (rows * columns),
-        "flip_rate": float(np.mean(fit.draws()["flip_rate"])),
-        "verdict": str(fit.verdict),
-    }
+        "flip_rate": float(np.mean(fit.draws()["flip_rate"])), "verdict": str(fit.verdict),
+    }  # fmt: skip
 
 
 def wrong_entries(usage, basis, fit) -> int:

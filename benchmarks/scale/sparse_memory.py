@@ -65,10 +65,8 @@ def one_run(options) -> dict:
         # A dense matrix of few nonzero entries would be sampled sparse.
         truncated.FASTER = 0.0
     began = time.perf_counter()
-    request = ask(
-        values, RANK, model=model, num_chains=CHAINS, num_warmup=warmup, num_samples=samples,
-        seed=seed,
-    )  # fmt: skip
+    request = ask(values, RANK, model=model, num_chains=CHAINS, num_warmup=warmup,
+                  num_samples=samples, seed=seed)  # fmt: skip
     chains = request.chains()
     run = chains.run(request)
     run.advance(1)
@@ -82,18 +80,12 @@ def one_run(options) -> dict:
     fit = request.family.result(request.of_result, chains, run)
     fit._record()
     return {
-        "stored": stored,
-        "entries": size,
-        "held": type(run._data).__name__,
-        "idle_bytes": idle,
-        "sampled_bytes": sampled - idle,
-        "peak_bytes": peak() - idle,
-        "start_seconds": start,
-        "sweep_seconds": seconds,
-        "sweep_processor_seconds": busy,
+        "stored": stored, "entries": size, "held": type(run._data).__name__, "idle_bytes": idle,
+        "sampled_bytes": sampled - idle, "peak_bytes": peak() - idle, "start_seconds": start,
+        "sweep_seconds": seconds, "sweep_processor_seconds": busy,
         "after_seconds": time.perf_counter() - began,
         "log_joint": float(run.trace()["log_joint"][:, -1].mean()),
-    }
+    }  # fmt: skip
 
 
 ANSWER = """

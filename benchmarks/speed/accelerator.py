@@ -265,10 +265,8 @@ def _tell(name: str, figures: dict, options) -> None:
     kind = str(found.get("kind", "unknown"))
     device = {"platform": found.get("platform", "unknown"), "kind": kind}
     try:
-        write_record(
-            f"accelerator_{slug(kind)}", figures, options.output, device=device,
-            commit=options.commit,
-        )  # fmt: skip
+        write_record(f"accelerator_{slug(kind)}", figures, options.output, device=device,
+                     commit=options.commit)  # fmt: skip
     except Exception as error:  # the record is there, its page not: time on a card is short
         print(f"no page was written: {type(error).__name__}: {error}", flush=True)
 

@@ -310,10 +310,8 @@ def model_case(make, rank: int, options: dict) -> dict:
     chains = ask(
         make(), rank, num_chains=CHAINS, num_warmup=0, num_samples=8, seed=0, **options
     ).chains()
-    run = ChainRun(
-        chains.algorithm, random.key(0), chains.data, num_chains=CHAINS, num_warmup=10**6,
-        num_samples=1, chunk_size=1000,
-    )  # fmt: skip
+    run = ChainRun(chains.algorithm, random.key(0), chains.data, num_chains=CHAINS,
+                   num_warmup=10**6, num_samples=1, chunk_size=1000)  # fmt: skip
 
     def seconds(number):
         began = time.perf_counter()

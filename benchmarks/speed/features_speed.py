@@ -33,10 +33,8 @@ def one(options) -> dict:
     rows, columns, rank = map(int, name.split("x"))
     made = generate_product(rows, columns, rank, flip=0.1, seed=0)
     algorithm = features_gibbs(FeatureDensity(rank, presence=PRESENCE), (rows, columns))
-    run = ChainRun(
-        algorithm, jax.random.key(0), signs_of(made.data), num_chains=CHAINS, num_samples=10**6,
-        trace={"log_joint": 1},
-    )  # fmt: skip
+    run = ChainRun(algorithm, jax.random.key(0), signs_of(made.data), num_chains=CHAINS,
+                   num_samples=10**6, trace={"log_joint": 1})  # fmt: skip
     began = time.process_time()
     run.advance(1)
     compiled, spent = time.process_time() - began, []

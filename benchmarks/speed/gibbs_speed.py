@@ -70,13 +70,10 @@ def sweep_times(size: int, number: int, rounds: int) -> dict:
                 times[name].append(1e3 * (time.perf_counter() - began) / number)
     sweep, products = (float(np.median(times[n])) for n in ("sweep", "products"))
     return {
-        "sweep_ms": round(sweep, 3),
-        "sweep_ms_quickest": round(min(times["sweep"]), 3),
-        "products_ms": round(products, 3),
-        "ratio": round(sweep / products, 2),
-        "rounds": rounds,
+        "sweep_ms": round(sweep, 3), "sweep_ms_quickest": round(min(times["sweep"]), 3),
+        "products_ms": round(products, 3), "ratio": round(sweep / products, 2), "rounds": rounds,
         "sweeps_a_round": number,
-    }
+    }  # fmt: skip
 
 
 def against_nuts(size: int, warmup: int, samples: int, sweeps: int) -> dict:
@@ -93,10 +90,8 @@ def against_nuts(size: int, warmup: int, samples: int, sweeps: int) -> dict:
     gibbs_seconds = time.perf_counter() - began
     gibbs = ess_bulk(run.trace()["log_joint"][:, 500:].astype(np.float64))
 
-    nuts = MCMC(
-        NUTS(model, init_strategy=init_to_value(values=truth), max_tree_depth=10),
-        num_warmup=warmup, num_samples=samples, progress_bar=False,
-    )  # fmt: skip
+    nuts = MCMC(NUTS(model, init_strategy=init_to_value(values=truth), max_tree_depth=10),
+                num_warmup=warmup, num_samples=samples, progress_bar=False)  # fmt: skip
     nuts.warmup(random.key(1), made.data.dense())
     nuts.run(nuts.post_warmup_state.rng_key, made.data.dense(),
              extra_fields=("potential_energy", "num_steps", "diverging"))  # fmt: skip

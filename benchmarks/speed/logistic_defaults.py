@@ -65,16 +65,12 @@ def fitted(
         [fit.probability(rows=part) for part in np.array_split(np.arange(len(training)), 20)]
     )
     return {
-        "sampler": fit.sampler,
-        "density": round(float(training.mean()), 4),
-        "steps": fit.figures.steps,
-        "settled": fit.figures.settled,
-        "processor seconds": round(seconds[0], 1),
-        "seconds": round(seconds[1], 1),
-        "bound": round(exact_bound(fit), 1),
-        "recall": recall_at(chances, training, held_out),
+        "sampler": fit.sampler, "density": round(float(training.mean()), 4),
+        "steps": fit.figures.steps, "settled": fit.figures.settled,
+        "processor seconds": round(seconds[0], 1), "seconds": round(seconds[1], 1),
+        "bound": round(exact_bound(fit), 1), "recall": recall_at(chances, training, held_out),
         "megabytes": round(memory),
-    }
+    }  # fmt: skip
 
 
 def exact_bound(fit) -> float:

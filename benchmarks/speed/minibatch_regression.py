@@ -161,10 +161,8 @@ def arrived(trace: Trace, exact: Posterior, tolerance) -> tuple[float, float]:
 
 def samplers(mode):
     """Name, kernel and warm-up of everything but SVI."""
-    inner = NUTS(
-        functools.partial(model, batch=ECS_BATCH), dense_mass=True,
-        init_strategy=init_to_value(values=mode),
-    )  # fmt: skip
+    inner = NUTS(functools.partial(model, batch=ECS_BATCH), dense_mass=True,
+                 init_strategy=init_to_value(values=mode))  # fmt: skip
     yield "HMCECS", HMCECS(inner, num_blocks=ECS_BLOCKS, proxy=HMCECS.taylor_proxy(mode)), WARMUP
     known = {"num_approach": 0}
     yield "SGLD", bmfjax.SGLD(model, BLOCKS, **known), 0
@@ -225,10 +223,8 @@ def against_nuts(x, y, rows: int) -> dict:
     """How far NUTS is from the reference on some of the rows."""
     exact = reference(x[:rows], y[:rows])
     kernel = NUTS(model, dense_mass=True, init_strategy=init_to_value(values={"beta": exact.mode}))
-    mcmc = MCMC(
-        kernel, num_warmup=500, num_samples=1500, num_chains=2, chain_method="sequential",
-        progress_bar=False,
-    )  # fmt: skip
+    mcmc = MCMC(kernel, num_warmup=500, num_samples=1500, num_chains=2, chain_method="sequential",
+                progress_bar=False)  # fmt: skip
     mcmc.run(random.key(0), jnp.asarray(x[:rows]), jnp.asarray(y[:rows]))
     draws = np.asarray(mcmc.get_samples(group_by_chain=True)["beta"], float)
     return {

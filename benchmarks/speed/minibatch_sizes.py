@@ -25,11 +25,9 @@ RANK, STRETCH = 30, 20
 
 def run_of(posterior: Posterior, bound, warmup: int, draws: int, seed: int) -> ChainRun:
     """Return a chain that is warm and compiled."""
-    run = ChainRun(
-        posterior.observing(bound.algorithm), random.key(seed), bound.data,
-        num_warmup=warmup, num_samples=draws, draws={"entries": 1}, chunk_size=STRETCH,
-        position=jax.tree.map(lambda a: a[None], posterior.start),
-    )  # fmt: skip
+    run = ChainRun(posterior.observing(bound.algorithm), random.key(seed), bound.data,
+                   num_warmup=warmup, num_samples=draws, draws={"entries": 1}, chunk_size=STRETCH,
+                   position=jax.tree.map(lambda a: a[None], posterior.start))  # fmt: skip
     while run.steps_done < warmup:
         run.advance(STRETCH)
     return run

@@ -114,13 +114,9 @@ def measure(name: str, rounds: int) -> dict:
         "memory_bytes": memory, "memory_ratio": round(memory / packed, 2),
     }  # fmt: skip
     return {
-        "updates": {update: row},
-        "pass_ms": round(one_pass, 4),
-        "target_ms": target,
-        "packed_bytes": packed,
-        "rounds": rounds,
-        "sweeps_a_round": sweeps,
-    }
+        "updates": {update: row}, "pass_ms": round(one_pass, 4), "target_ms": target,
+        "packed_bytes": packed, "rounds": rounds, "sweeps_a_round": sweeps,
+    }  # fmt: skip
 
 
 ANSWER = """

@@ -55,10 +55,8 @@ draws of a fit at rank 10. Those of one user take 0.01 s.
 
 @script(__doc__)
 def main(options):
-    fit = bmfjax.fit(
-        planted(), bmfjax.PMF(RANK), num_chains=CHAINS, num_warmup=50, num_samples=DRAWS,
-        progress=False,
-    )  # fmt: skip
+    fit = bmfjax.fit(planted(), bmfjax.PMF(RANK), num_chains=CHAINS, num_warmup=50,
+                     num_samples=DRAWS, progress=False)  # fmt: skip
     figures = {
         "users": USERS, "items": ITEMS, "ratings": RATINGS, "rank": RANK,
         "draws": CHAINS * fit.usage_draws.shape[1], "best": BEST,
