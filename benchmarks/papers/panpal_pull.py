@@ -103,21 +103,13 @@ def tables(found: dict):
         f"1 as published; a pull that grows does so over {number(found['steps_in_which_it_grows'])}"
         " steps. Wrong entries are beside the noise-free matrix."
     )
-    yield table(
-        ["start, as published", "steps", "tiles", "wrong entries"],
-        [
-            [f"{100 * float(share):g} % truth, the rest uniform numbers", *case.values()]
-            for share, case in found["from_the_truth_and_noise"].items()
-        ],
-    )
-    yield table(
-        ["from uniform numbers", "rank", "steps", "tiles", "wrong entries"],
-        [
-            [way, int(rank), *case.values()]
-            for rank, cases in found["from_uniform_numbers"].items()
-            for way, case in cases.items()
-        ],
-    )
+    yield table(["start, as published", "steps", "tiles", "wrong entries"], [
+        [f"{100 * float(share):g} % truth, the rest uniform numbers", *case.values()]
+        for share, case in found["from_the_truth_and_noise"].items()])  # fmt: skip
+    yield table(["from uniform numbers", "rank", "steps", "tiles", "wrong entries"], [
+        [way, int(rank), *case.values()]
+        for rank, cases in found["from_uniform_numbers"].items()
+        for way, case in cases.items()])  # fmt: skip
 
 
 @script(__doc__, seed=0)

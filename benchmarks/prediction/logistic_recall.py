@@ -377,14 +377,10 @@ def _hidden(found: dict):
             f" {len(found['hidden'])} matrices:"
         )
         columns = ("auc", "average_precision", "log_loss", "calibration_error")
-        yield table(
-            ["", *(n.replace("_", " ") for n in columns)],
-            [
-                [who, *(number(statistics.mean(case[who][n] for case in found["hidden"]), 4)
-                        for n in columns)]
-                for who in found["hidden"][0]
-            ],
-        )  # fmt: skip
+        yield table(["", *(n.replace("_", " ") for n in columns)], [
+            [who, *(number(statistics.mean(case[who][n] for case in found["hidden"]), 4)
+                    for n in columns)]
+            for who in found["hidden"][0]])  # fmt: skip
 
 
 @script(__doc__, {"data": dict(choices=list(LARGE))},

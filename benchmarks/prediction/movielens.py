@@ -224,14 +224,10 @@ def of_shares(shares: dict, columns):
     """Write a table of each figure: a row for each method that has it, a column for each share."""
     methods = dict.fromkeys(method for case in shares.values() for method in case)
     for figure, digits in columns:
-        yield table(
-            [figure.replace("_", " "), *(f"{share} % observed" for share in shares)],
-            [
-                [method, *(_score(case.get(method), figure, digits) for case in shares.values())]
-                for method in methods
-                if any(figure in case.get(method, ()) for case in shares.values())
-            ],
-        )
+        yield table([figure.replace("_", " "), *(f"{share} % observed" for share in shares)], [
+            [method, *(_score(case.get(method), figure, digits) for case in shares.values())]
+            for method in methods
+            if any(figure in case.get(method, ()) for case in shares.values())])  # fmt: skip
 
 
 def _score(case: dict | None, figure: str, digits: int) -> str:

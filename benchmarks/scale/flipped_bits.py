@@ -151,13 +151,9 @@ def tables(found: dict):
         f"bit of the first and last {number(found['edge'])} bytes and some of the others, and the "
         f"fit or the checkpoint was read. Reads that were wrong: {found['wrong']}."
     )
-    yield table(
-        ["file", "bytes", "bits flipped", *kinds],
-        [
-            [name, case["bytes"], case["bits"], *(case["found"].get(kind, 0) for kind in kinds)]
-            for name, case in found["files"].items()
-        ],
-    )
+    yield table(["file", "bytes", "bits flipped", *kinds], [
+        [name, case["bytes"], case["bits"], *(case["found"].get(kind, 0) for kind in kinds)]
+        for name, case in found["files"].items()])  # fmt: skip
 
 
 @script(__doc__, edge=(2000, "bytes of which every bit is flipped"),

@@ -194,13 +194,9 @@ def _rest(found: dict):
     if steps := found.get("iasg"):
         yield "Microseconds of a step of IASG, 512 x 512 at rank 30."
         kinds = ("products", "published", "with curvature")
-        yield table(
-            ["batch", *kinds],
-            [
-                [batch.removeprefix("batch "), *(one.get(kind, one.get("error")) for kind in kinds)]
-                for batch, one in steps.items()
-            ],
-        )
+        yield table(["batch", *kinds], [
+            [batch.removeprefix("batch "), *(one.get(kind, one.get("error")) for kind in kinds)]
+            for batch, one in steps.items()])  # fmt: skip
     for phase, what in (("starts", "Starts"), ("first answer", "A first answer")):
         for case, one in found.get(phase, {}).items():
             told = ", ".join(f"{n.replace('_', ' ')} {_plain(v)}" for n, v in one.items())

@@ -123,14 +123,10 @@ def tables(found: dict):
         "draws": "draws?", "R-hat": "rhat? 3", "wrong, %": "wrong? %4",
         "verdict": lambda one: one.get("verdict") or f"failed: {one['failed']}"})  # fmt: skip
     yield "What it wrote, in bytes:"
-    yield table(
-        ["format", "file", "bytes"],
-        [
-            [kind, name, number(size)]
-            for kind, one in formats.items()
-            for name, size in one.get("written", {}).items()
-        ],
-    )
+    yield table(["format", "file", "bytes"], [
+        [kind, name, number(size)]
+        for kind, one in formats.items()
+        for name, size in one.get("written", {}).items()])  # fmt: skip
 
 
 @script(__doc__, child=one_format, only=some(FORMATS), seed=0, one=(str, HIDDEN))
