@@ -26,7 +26,6 @@ from bmfjax.specs.ratings import RATINGS_RANK
 from bmfjax.specs.run import (
     ACCURATE,
     CHECKPOINT_SECONDS,
-    LARGE,
     LARGE_MAX_RANK,
     MAX_RANK,
     MAX_TIME,
@@ -88,8 +87,8 @@ def fit(
         {rule}.
         Names: {models}.
     max_rank : int, optional
-        Most factors that "auto" may find: by default {max_rank}, of `Features` {large_max_rank}
-        from {large:,} entries on; doubled while all are used and time is left.
+        Most factors that "auto" may find: by default {max_rank}, for large `Features` {large_max_rank};
+        doubled while time is left.
     init : mapping, optional
         Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank). Then nothing is
         annealed, and other modes are not looked for.
@@ -211,7 +210,6 @@ fit.__doc__ = inspect.cleandoc(fit.__doc__ or "").format(
     rule=textwrap.fill(RULE, 80, subsequent_indent=" " * 4),
     max_rank=MAX_RANK,
     large_max_rank=LARGE_MAX_RANK,
-    large=LARGE[0],
     ratings_rank=RATINGS_RANK,
     rhat=RHAT_GOOD,
     rhat_approximate=RHAT_USABLE,

@@ -144,7 +144,7 @@ def test_a_most_rank_goes_with_a_rank_that_is_found():
     [
         ((500, 199), "features", 20),
         ((500, 200), "features", 40),
-        ((25, 4000), "features", 25),
+        ((99, 4000), "features", 20),
         ((500, 200), "ormachine", 20),
         ((2000, 201), "features", 20),
     ],

@@ -65,7 +65,7 @@ from bmfjax.report.summaries import summaries
 from bmfjax.result import ModesMixin
 from bmfjax.specs import features as spec
 from bmfjax.specs.base import AUTO, digest, settings_text
-from bmfjax.specs.run import LARGE, LARGE_MAX_RANK
+from bmfjax.specs.run import LARGE, LARGE_MAX_RANK, LARGE_SIDE
 from bmfjax.verdict.undrawn import of_draws, warn_undrawn
 
 #: Steps after the start before draws are kept of a run that finds its own warm-up, the least and
@@ -351,8 +351,8 @@ class Features(Family):
 
     def most_factors(self, shape):
         least, most = LARGE
-        if least <= math.prod(shape) <= most:
-            return min(LARGE_MAX_RANK, *shape)
+        if min(shape) >= LARGE_SIDE and least <= math.prod(shape) <= most:
+            return LARGE_MAX_RANK
         return super().most_factors(shape)
 
     def read_start(self, problem):

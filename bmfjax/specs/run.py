@@ -10,9 +10,10 @@ MOST_HIDDEN = 0.5
 NUM_SAMPLES = 1000
 #: The most factors that a fit looks for which finds their number itself.
 MAX_RANK = 20
-#: The most binary features of a large matrix, which mostly has more than twenty, and what is large:
-#: entries from which on chains find so many, and up to which a first verdict is in time with them.
-LARGE_MAX_RANK, LARGE = 40, (100_000, 400_000)
+#: The most binary features of a large matrix, which mostly has more than twenty; and what is large:
+#: so many rows and columns, and entries from which on chains find so many features, and up to which
+#: a first verdict is in time with them.
+LARGE_MAX_RANK, LARGE_SIDE, LARGE = 40, 100, (100_000, 400_000)
 #: Seconds that a fit which is to end by itself may take, where none are given.
 MAX_TIME = 300.0
 #: Seconds from one checkpoint to the next.
