@@ -87,8 +87,8 @@ def fit(
         {rule}.
         Names: {models}.
     max_rank : int, optional
-        Most factors that "auto" may find: by default {max_rank}, for large `Features` {large_max_rank};
-        doubled while time is left.
+        Most factors that "auto" may find: by default {max_rank}, of large `Features`
+        {large_max_rank}; doubled while time is left.
     init : mapping, optional
         Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank). Then nothing is
         annealed, and other modes are not looked for.
