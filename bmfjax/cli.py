@@ -99,8 +99,9 @@ def build_parser(models: bool = True) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="bmfjax",
         description="Factorise matrices, with uncertainty.",
-        epilog="bmfjax fit without more fits votes that ship with bmfjax. bmfjax COMMAND --help "
-        "lists the options of a command.",
+        epilog="Begin with bmfjax fit TABLE.csv: it says what it reads, and writes a folder with a "
+        "page, report.html. bmfjax fit alone fits votes that ship with bmfjax. bmfjax COMMAND "
+        "--help lists the options of a command.",
     )
     parser.add_argument("--version", action="version", version=f"bmfjax {version_of('bmfjax')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -397,7 +397,7 @@ def test_options_for_other_files_are_refused_on_the_command_line(tmp_path, capsy
     assert main(["fit", str(path), "--model", "pmf", "--effects", "rows"]) == 2
     told = capsys.readouterr()
     assert "--effects rows is for the logistic model" in told.err
-    assert "value: 2 rows named by 'user' x 1 columns" in told.out
+    assert "value: 2 rows named by 'user' x 1 column " in told.out
     assert main(["fit", str(path), "--model", "pmf", "--probability"]) == 2
     assert "--probability is for models of ones and zeros" in capsys.readouterr().err
 

@@ -154,7 +154,8 @@ class Reading:
                "baskets": "lines of items: "}.get(self.layout, "")  # fmt: skip
         by = f" named by {self.row_names}" if self.row_names else ""
         of = f" of {self.values}" if self.values else ""
-        said = [f"read as {how}{rows:,} rows{by} x {columns:,} columns{names}{of}"]
+        sides = f"{_counted(rows, 'row')}{by} x {_counted(columns, 'column')}{names}"
+        said = [f"read as {how}{sides}{of}"]
         if self.labels:
             many = "s" if len(self.labels) > 1 else ""
             said.append(f"{quoted(self.labels)} {'a ' * (not many)}label{many}")
@@ -189,6 +190,10 @@ class Found(NamedTuple):
                 more[f"{side}s"] = np.take(np.array(own, object), self.given[f"{side}s"])
             more[f"{side}_names"], shape[k] = names, len(names)
         return more | ({"shape": shape} if "shape" in self.given else {})
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def quoted(names: Sequence[str], most: int = 6) -> str:
