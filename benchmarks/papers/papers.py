@@ -207,8 +207,7 @@ CROSSINGS = ("sets", "large, two modes", "Gibbs behind walls")
 MORE = "not compared: there are more solutions than the paper counts, of no lower likelihood"
 
 GONSIOR = (
-    part(
-        "Gonsior (2019): what the methods are",
+    part("Gonsior (2019): what the methods are",
         Row("2.1", "parts by NMF, wholes by PCA", shown=SOLUTIONS + "Parts, and wholes"),
         Row("2.2, 2.3", "a matrix whose lines are ordered", shown=RETOLD + "The data"),
         Row("2.4", "gradient descent", shown=RETOLD + "Descent, and a step back"),
@@ -220,18 +219,15 @@ GONSIOR = (
         Row("3.4, 3.5, table 3.1", "factors, data and noise", shown=RETOLD + "The data"),
         left="These are pictures of methods, and nothing is measured.",
     ),
-    part(
-        "Gonsior (2019): PAL-Tiling, the optimiser that is relaxed (wrong entries, two matrices)",
+    part("Gonsior (2019): PAL-Tiling, the optimiser that is relaxed (wrong entries, two matrices)",
         Row("8 x 8 tiles, clean, one matrix", (_pulled("as published"),),
             (_pulled("a pull that grows, ones free"),), "lower",
             said="PanPal with a pull that grows and free ones"),
         *(
-            Row(
-                f"8 x 8 tiles, {noise}, two matrices",
+            Row(f"8 x 8 tiles, {noise}, two matrices",
                 tuple(_optimised(f"8x8 {noise}, {k}", "PanPal") for k in (0, 1)),
                 tuple(_optimised(f"8x8 {noise}, {k}", "Boolean posterior") for k in (0, 1)),
-                said="not compared: ours is another method, the Boolean posterior",
-            )
+                said="not compared: ours is another method, the Boolean posterior")
             for noise in ("clean", "noisy")
         ),
         Row("TrustPal on noisy 8 x 8 tiles, after the search and inside it, one matrix",
@@ -243,8 +239,7 @@ GONSIOR = (
             "they hardly find a tile of 8 x 8 on matrices of ours. PanPal finds them on a clean "
             "one with a pull that grows; TrustPal finds few on a noisy one either way.",
     ),
-    part(
-        "Gonsior (2019): tables 4.1 and 4.2, figure 4.12",
+    part("Gonsior (2019): tables 4.1 and 4.2, figure 4.12",
         Row("4.1, clean and noisy, the best of all runs from random starts", (72, 407),
             (_exact("clean", "random"), _exact("noisy", "random")), "lower",
             said="ours is the exact sampler with the precision learned"),
@@ -259,15 +254,13 @@ GONSIOR = (
         Row("4.2, clean and noisy, the worst run from the optimum", (0, 111),
             (_exact("clean", "optimum"), _exact("noisy", "optimum")), "lower"),
         *(
-            Row(
-                item, published,
+            Row(item, published,
                 tuple(
                     _thesis(prior, data=data, start="random", batch=75)
                     for prior in ("flat", "Normal", "PanPAL")
                 ),
                 said="not compared: the thesis's sampler on a matrix of ours, where chains are "
-                     "still on their way after 60,000 draws",
-            )
+                     "still on their way after 60,000 draws")
             for item, data, published in (
                 ("4.1, clean, IASG as published: flat, Normal and Laplace prior, batch 75",
                  "clean", (72, 713, 1919)),
@@ -276,8 +269,7 @@ GONSIOR = (
         ),
         Row("4.12", "intervals of the best threshold", shown=THESIS.format(12)),
     ),
-    part(
-        "Gonsior (2019): table 3.2 and figures 4.1 to 4.11",
+    part("Gonsior (2019): table 3.2 and figures 4.1 to 4.11",
         Row("table 3.2, runs", "134 runs",
             tuple(
                 figure(f"{name}: rows", None, _of_table_3_2)
@@ -301,12 +293,10 @@ GONSIOR = (
             )
         ),
         *(
-            Row(
-                f"4.7, {what} from the optimum, clean and noisy",
+            Row(f"4.7, {what} from the optimum, clean and noisy",
                 tuple(_beside_exact(data, "IASG published", of, digits) for data in DATA),
                 tuple(_beside_exact(data, "exact, again", of, digits) for data in DATA),
-                said=f"not compared, as an exact chain can't lose: {how}",
-            )
+                said=f"not compared, as an exact chain can't lose: {how}")
             for what, of, digits, how in (
                 (
                     "standard deviations", "sd_ratio", 3,
@@ -330,8 +320,7 @@ GONSIOR = (
              "cannot lose; at precision 1 that posterior has all 1,920 entries wrong, where the "
              "thesis's sampler has 0 and 78; and chains from random starts are not compared.",
     ),
-    part(
-        "Gonsior (2019): the questions of chapter 5",
+    part("Gonsior (2019): the questions of chapter 5",
         Row("a probabilistic rule of binarisation?", "left open",
             (figure("tile_fdr: posterior/share_false", 3),), "any",
             said="share of false tiles among those kept at a false discovery rate of 0.05"),
@@ -371,8 +360,7 @@ GONSIOR = (
 )  # fmt: skip
 
 RUKAT = (
-    part(
-        "Rukat et al. (2017): random products",
+    part("Rukat et al. (2017): random products",
         Row("factorised, 1,000 x 1,000, 40 and 45 % flips", (0.0, 0.23),
             _flips("1000x1000, rank 5", ("0.4", "0.45")), "lower", read=0.03,
             said="the curve can be read to 0.03"),
@@ -400,8 +388,7 @@ RUKAT = (
             (figure("ormachine_figures: empty_factors/as published/learned/20/used", 1, mean),),
             "lower", shown="ormachine_figures_empty.png"),
     ),
-    part(
-        "Rukat et al. (2017): MovieLens",
+    part("Rukat et al. (2017): MovieLens",
         Row("100K, OrMachine, % right at 1, 5, 10, 20, 50 and 95 % observed",
             (57.3, 62.6, 64.4, 66.3, 68.6, 70.0), _right("movielens", "OrMachine, rank 5", SHARES),
             "higher"),
@@ -420,8 +407,7 @@ RUKAT = (
             _right("movielens_fits_1m", "probit, rank 10", SHARES), "higher",
             said="at 50 and 95 % cut off before a result has its draws, as the fit warns"),
     ),
-    part(
-        "Rukat et al. (2017): layers",
+    part("Rukat et al. (2017): layers",
         Row("calculator digits, % wrong with one layer and with more", (1.4, 0.4),
             _started("one layer, best of eight starts", SLOWLY), "lower",
             said=(
@@ -453,8 +439,7 @@ RUKAT = (
             "which the paper shows one."
         ),
     ),
-    part(
-        "Rukat et al. (2017): real data",
+    part("Rukat et al. (2017): real data",
         Row("1,300,000 cells x 20,000 genes", "fits on a workstation",
             (
                 figure("scale: sizes/1,300,000x20,000/peak_bytes", 1, lambda b: b / 1000000000.0),
@@ -476,8 +461,7 @@ RUKAT = (
         Row("single cells", "shown", shown="cells_and_pathways: Cells"),
         Row("Peskun's order", "proved", shown=RATINGS + "Peskun's order"),
         *(
-            Row(
-                f"{name}, hidden entries of 400 rows",
+            Row(f"{name}, hidden entries of 400 rows",
                 tuple(
                     figure(f"rukat_published: sets/{name}/as published/{of}", 3)
                     for of in ("log_score", "best")
@@ -488,8 +472,7 @@ RUKAT = (
                 ),
                 said="not compared, for unequal time and averaging: mean log probability, of ten "
                      "single chains the mean and the best; here the columns' shares of ones, the "
-                     "OrMachine and the model of features",
-            )
+                     "OrMachine and the model of features")
             for name in ("MNIST", "single cells", "tumours")
         ),
         why="MNIST is not settled: half of its factors are found by all chains. On the 400 rows "
@@ -504,8 +487,7 @@ RUKAT = (
 )  # fmt: skip
 
 HERNANDEZ = (
-    part(
-        "Hernandez-Lobato et al. (2014): recall at 10",
+    part("Hernandez-Lobato et al. (2014): recall at 10",
         Row("synthetic, 2,000 rows", (0.368,), (_recall("synthetic", "batch"),), "higher",
             said=DRAWN_ANEW),
         Row("40,000 rows", (0.387,), (_recall("synthetic_large", "batch"),), "higher",
@@ -522,8 +504,7 @@ HERNANDEZ = (
         Row("Netflix, 2,000 and 40,000 rows", (0.198, 0.203), said=NO_DATA),
         why="That is of the sets that could be had: synthetic, retail, and a part of WebView-2.",
     ),
-    part(
-        "Hernandez-Lobato et al. (2014): draws of entries",
+    part("Hernandez-Lobato et al. (2014): draws of entries",
         Row("biased draws recall more than uniform ones", "by 0.01 to 0.1, read off",
             tuple(
                 figure(f"logistic_recall_{kind}: gain/biased/gain", 4)
@@ -546,16 +527,13 @@ HERNANDEZ = (
 )  # fmt: skip
 
 MASOOD = (
-    part(
-        "Masood et al. (2016): the measures, figures 1 to 4",
+    part("Masood et al. (2016): the measures, figures 1 to 4",
         Row("1 to 4", "angles and coverings", shown=SOLUTIONS + "What the measures see"),
         *(
-            Row(
-                f"2 to 4, covering number of draws in {modes}, radius 1 and 2.5",
+            Row(f"2 to 4, covering number of draws in {modes}, radius 1 and 2.5",
                 _balls(f"normal, {modes}", "greedy", (0, 1)),
                 _balls(f"normal, {modes}", "fewest", (0, 1)),
-                said="as defined: balls counted greedily, as published, and the fewest",
-            )
+                said="as defined: balls counted greedily, as published, and the fewest")
             for modes in ("one mode", "two modes")
         ),
         Row("the same of a line of solutions, radius 0.2 and 0.35 of the largest angle",
@@ -567,8 +545,7 @@ MASOOD = (
             "no merit of a posterior. Draws are ours: the paper does not say how many it has."
         ),
     ),
-    part(
-        "Masood et al. (2016): small sets, one, two and a line of solutions",
+    part("Masood et al. (2016): small sets, one, two and a line of solutions",
         Row("table 1, log likelihood of Gibbs",
             **_modes("small", "log_likelihood", "Gibbs with moves", 1),
             said="not compared: the paper does not state its noise, which scales them"),
@@ -588,8 +565,7 @@ MASOOD = (
         why="Angles are better the nearer they are to those of draws from all solutions, and not "
             "the larger.",
     ),
-    part(
-        "Masood et al. (2016): large sets, one, two and a line of solutions",
+    part("Masood et al. (2016): large sets, one, two and a line of solutions",
         Row("table 5, log likelihood of Gibbs",
             **_modes("large", "log_likelihood", "Gibbs with moves", 0),
             said="not compared: the paper does not state its noise, which scales them"),
@@ -622,8 +598,7 @@ MASOOD = (
 )  # fmt: skip
 
 NOTEBOOK = (
-    part(
-        "A notebook on Monte Carlo and matrix factorisation",
+    part("A notebook on Monte Carlo and matrix factorisation",
         Row("Metropolis with three step sizes", "shown",
             shown=RATINGS + "Metropolis: propose a step, then think"),
         Row("Gibbs, one coordinate at a time", "shown",
@@ -634,8 +609,7 @@ NOTEBOOK = (
             shown=RATINGS + "Factors of a matrix of two rows and three columns",
             said="not compared: root mean square, of one seed there and the median of 2,000 here"),
         *(
-            Row(
-                f"{what}, over 2,000 seeds: median error, and above which one seed in 20 is",
+            Row(f"{what}, over 2,000 seeds: median error, and above which one seed in 20 is",
                 tuple(
                     figure(f"notebook_matrix: programs/notebook/{estimate}/{of}", 4)
                     for of in ("median_error", "worst_of_20")
@@ -644,8 +618,7 @@ NOTEBOOK = (
                     figure(f"notebook_matrix: programs/bmfjax/{estimate}/{of}", 4)
                     for of in ("median_error", "worst_of_20")
                 ),
-                "lower", said=f"as {who} predicts; as many sweeps, ours with a prior",
-            )
+                "lower", said=f"as {who} predicts; as many sweeps, ours with a prior")
             for what, estimate, who in (
                 ("product of the factors' means", "product of means", "the notebook"),
                 ("mean of the products", "mean of products", "this library"),
@@ -658,8 +631,7 @@ NOTEBOOK = (
             "gain over the 0.0121 of its program is the estimator's."
         ),
     ),
-    part(
-        "Salakhutdinov and Mnih (2008)",
+    part("Salakhutdinov and Mnih (2008)",
         Row("MovieLens 100K, Gaussian-Wishart (Brouwer), error of the stars", (0.9086,),
             (figure("pmf_movielens_attributes: models/rank 10/rmse/mean", 4),), "lower"),
     ),
