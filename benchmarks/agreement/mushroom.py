@@ -67,11 +67,13 @@ Both, and neither explains the distance to additive factors. At rank 10 the defa
 | Beta(1, 1) | 66,745 to 66,748 | -267,588 to -267,635 | 1.171 |
 | Beta(1, 1), from the best under 1/2 | 64,876 | -271,378 | 0.999 |
 | 1/2 | 65,115 to 65,132 | -294,516 to -294,562 | 1.020 |
+| 1/2, from the best under Beta(1, 1) | 64,996 and 65,290 | -294,206 and -294,973 | 1.363 |
+| thresholded nonnegative factorisation | 54,019 | | |
 
 Under the default prior the solution with 1,900 more wrong entries has a log joint that is higher by
 3,800, so the prior seems to cause these errors. But chains that start from the other solution stay
-there, and only the second row has an R-hat of at most 1.01: modes keep chains apart. A thresholded
-nonnegative factorisation, which adds factors, leaves 54,019 wrong.
+there, and only the second row has an R-hat of at most 1.01: modes keep chains apart. The
+nonnegative factorisation adds factors where the Boolean product does not.
 """
 
 

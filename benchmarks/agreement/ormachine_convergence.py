@@ -105,7 +105,12 @@ defaults, and ten minutes of sampling at most.
 
 | matrix, rank | draws | R-hat log joint | R-hat entries | factors found by all | seconds |
 | --- | --- | --- | --- | --- | --- |
+| house votes, 4 | 250 | 1.002 | 1.007 | 4 of 4 | 15 |
+| zoo, 4 | 250 | 1.004 | 1.006 | 4 of 4 | 10 |
 | zoo, 8, seed 0 | 375 | 1.005 | 1.007 | 8 of 8 | 49 |
+| house votes, 8, seed 0 | 375 | 1.002 | 1.005 | 8 of 8 | 79 |
+| Bob Ross, 6, seed 0 | 250 | 1.001 | 1.007 | 6 of 6 | 55 |
+| pan-cancer pathways, 4, shared starts | 250 | 1.003 | 1.007 | 4 of 4 | 112 |
 | pan-cancer pathways, 8, shared starts | 685 | 1.001 | 1.011 | 8 of 8 | 730 |
 | mushrooms, 10, shared starts | 588 | 1.149 | infinite | 10 of 10 | 928 |
 

@@ -128,9 +128,10 @@ posterior standard deviation adds. These are exact draws on the dense noisy matr
 * It does not vanish with more draws: over half of the draws it is 0.998 to 0.999 of that over all.
 * At rank 30 the mean explains 95 % of the variance of its logarithm. Ambiguity tells the 39 entries
   that are wrong at threshold one half from the rest (area under the ROC curve 0.998; the standard
-  deviation has 0.972).
+  deviation has 0.972). Chains from random starts and from the truth agree (R-hat of the log joint
+  1.001, of the entries at most 1.017).
 * At rank 40 the two part: entries of spare factors have small means, as any zero has, and larger
-  standard deviations.
+  standard deviations, as the picture shows. The chains agree here too.
 * At rank 20 the chains do not agree (R-hat 2.418), so that no standard deviation of one chain is
   the posterior's.
 """  # noqa: E501

@@ -147,14 +147,17 @@ all standard deviations within 3.3 % of those of NUTS and all means within 0.03 
 
 | data | coordinates | none | "sandwich" | largest difference of means | "top-up" | largest difference of means |
 | --- | --- | --- | --- | --- | --- | --- |
+| diabetes | 12 | 0.91 to 1.04 | 0.98 to 1.01 | 0.02 | 0.98 to 1.01 | 0.02 |
+| wine | 14 | 0.29 to 0.65 | 1.20 to 1.80 | 0.29 | 0.97 to 0.99 | 0.01 |
 | diabetes, age groups, two blocks | 21 | all chains diverge | 0.97 to 18.7 | 0.23 | 0.97 to 1.02 | 0.03 |
 | breast cancer | 31 | 4.0 to 9.9 | 1.12 to 1.81 | 0.51 | 0.93 to 1.01 | 0.10 |
 | digits, one against the rest | 62 | 18 to 128 | 0.04 to 1.24 | 3.6 | 0.57 to 1.10 | 0.86 |
 
 The theory takes the curvature of the log density as constant. It changes by 3 % within the
-posterior of diabetes and sixteenfold on the digits. `IASG` measures this change and warns of it,
-and of averages that gradient noise hardly moves; without calibration nothing is measured. Where it
-warns, use `SGLD` with control variates, or NUTS.
+posterior of diabetes, by 28 % on wine, by 72 % on breast cancer and sixteenfold on the digits,
+whose classes nearly come apart. `IASG` measures this change and warns of it, and of averages that
+gradient noise hardly moves; without calibration nothing is measured. Where it warns, use `SGLD`
+with control variates, or NUTS.
 """  # noqa: E501
 
 

@@ -127,8 +127,9 @@ the median. The aim of 0.02 is missed on two of the five matrices.
 `sampler="gibbs"` draws from the posterior of the same model, by Polya-Gamma variables, and is taken
 as the reference on the votes at rank 2 (R-hat 1.008): the log odds of variational inference are
 0.56 of its standard deviations off in the median and 5.4 at worst, and their standard deviations
-are 0.37 to 1.86 times as large (10 % and 90 % quantile; 0.60 in the median). To trust a standard
-deviation, sample.
+are 0.37 to 1.86 times as large (10 % and 90 % quantile; 0.60 in the median). The votes are harder
+than the matrices above. The sampler takes 24.6 s, and variational inference 5.8 s, with other work
+beside them. To trust a standard deviation, sample.
 """
 
 

@@ -196,10 +196,13 @@ paper shows one; 2 of 8 have at most 0.4. Whoever knows the ten digits has 0.28.
 | --- | --- | --- | --- |
 | one layer | 1.23 ± 0.07 | 1.13 ± 0.09 | 0.88 ± 0.06 |
 | two layers | 1.04 ± 0.16 | 0.53 ± 0.05 | 0.50 ± 0.07 |
+| two layers, exactly one digit a row | 1.06 ± 0.15 | | 0.49 ± 0.05 |
+| two layers, flips above free | 0.92 ± 0.08 | | |
+| one layer, 100 digits | 0.63 ± 0.12 | | |
+| two layers, 100 digits | 0.58 ± 0.07 | | |
 
-With exactly one digit a row two layers have 1.06 and with free flips above 0.92; with twice as many
-digits one layer has 0.63 and two have 0.58. The size of the pictures explains most of the rest: 13
-x 8 pixels [have 1.99 and 1.52](results/calculator_digits.json).
+The size of the pictures explains most of the rest: 13 x 8 pixels [have 1.99 and
+1.52](results/calculator_digits.json).
 """
 
 

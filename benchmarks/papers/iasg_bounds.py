@@ -108,6 +108,9 @@ one second of sampling, and is held against the exact sampler:
 | --- | --- | --- |
 | Fisher information at random points (the thesis) | 0.692 | 90 % |
 | RMSprop | 0.611 | 64 % |
+| curvature of a block (Kronecker) | 0.576 | 61 % |
+| diagonal of the curvature | 0.546 | 49 % |
+| mirror map (logit), RMSprop | diverges | |
 | reflected SGLD | 0.081 | 4 % |
 | auxiliary variables | 0.000 | 1 % |
 

@@ -104,6 +104,8 @@ Chains from the truth have 0.0086 too. Shares are against the noise-free matrix.
 | published curve | 0 | 0 | 0 | 0.23 |
 | 100 x 100, rank 7 | 0.0140 | 0.149 | 0.311 | 0.401 |
 | published curve | 0.015 | 0.15 | 0.325 | 0.405 |
+| 100 x 100, rank 7, density 0.7 | 0.0267 | 0.165 | 0.246 | 0.291 |
+| published curve | 0.03 | 0.165 | 0.25 | 0.29 |
 
 The rows are the best of four short starts with the density known. As published, with one start and
 100 sweeps, some chains end in poor modes at low noise: 0.0115 at 5 % flips on the large matrices.

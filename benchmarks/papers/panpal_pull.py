@@ -83,6 +83,8 @@ uniform numbers alone, as published, none is.
 | from uniform numbers, rank 30 | tiles | wrong of 1,920 |
 | --- | --- | --- |
 | as published | 0 | 1,920 |
+| moduli by the Frobenius norm | 0 | 1,920 |
+| a pull of one tenth | 9 | 1,344 |
 | no pull | 24 | 452 |
 | a pull that grows over 2,000 steps | 24 | 384 |
 | the same, ones free | 30 | 0 |

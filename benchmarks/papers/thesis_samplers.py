@@ -137,7 +137,9 @@ less than a thousandth of the posterior's in the median.
 | --- | --- | --- | --- | --- |
 | precision 1: exact | 1,920 | 1,920 | 1,920 | 1,920 |
 | precision 1: IASG published | 0 | 934 | 78 | 1,815 |
+| precision 1: IASG corrected | 570 | 395 | 1,920 | 1,920 |
 | precision learned: exact | 0 | 0 | 63 | 157 |
+| precision learned: IASG corrected | 780 | 555 | 1,920 | 1,920 |
 
 At precision 1 the corrected form is close to the posterior, which has lost them: its means are 0.40
 posterior standard deviations from the exact sampler's and its standard deviations 0.93 times as

@@ -75,6 +75,11 @@ empty tiling on 8 x 8 tiles, and there is no tile to test. With a pull that grow
 stops at rank 10 of 30 tiles, because two factors or more are left unused, and the test inside keeps
 a tile less on the noisy matrix and a tile more on the clean one than the test at the end.
 
+| 8 x 8 tiles, a pull that grows, wrong of 1,920 | no test | after | inside |
+| --- | --- | --- | --- |
+| noisy | 1,545 (8 tiles) | 1,545 (8) | 1,554 (7) |
+| clean | 1,568 (7 tiles) | 1,600 (5) | 1,584 (6) |
+
 So the test is no cure for the search, which starts at rank 10 as published. From rank 30 the same
 pull [finds all tiles](#why-does-panpal-find-no-tile-of-8-x-8) of a clean matrix. One matrix each.
 """

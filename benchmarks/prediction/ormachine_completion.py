@@ -219,6 +219,8 @@ matrices are ten random products, 1,000 x 1,000 at rank 5, without flips.
 | 1 % | 0.1794 ± 0.0109 | 0.1433 | 0.0516 |
 | 2 % | 0.0232 ± 0.0005 | 0.0228 | 0.0106 |
 | 5 % | 0.00071 ± 0.00010 | 0.00069 | 0.00035 |
+| 10 % | 0.000006 ± 0.000006 | 0.000020 | 0.000010 |
+| 20 % | 0 | 0 | 0 |
 
 "One factor matrix known" is the expected error of the exact posterior when the usage or the basis
 is given: without it no method does better on average. Neither the start, nor the schedule, the

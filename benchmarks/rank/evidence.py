@@ -51,6 +51,7 @@ particles they meet it, and rank 8 has 0.965 ± 0.011 of ranks 6 to 8.
 
 | rank | 512 particles: log evidence | seconds | 1,024 particles: log evidence | seconds |
 | --- | --- | --- | --- | --- |
+| 5 | -884.45 ± 0.26 | 68 | | |
 | 6 | -860.80 ± 0.36 | 105 | -860.34 ± 0.18 | 305 |
 | 7 | -851.85 ± 0.39 | 156 | -851.19 ± 0.22 | 430 |
 | 8 | -848.16 ± 0.40 | 226 | -847.88 ± 0.22 | 828 |

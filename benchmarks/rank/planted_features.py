@@ -248,17 +248,20 @@ KINDS = {"positive": of_features, "tiles": of_tiles, "effects": of_effects}
 
 ANSWER = """
 Positive features are. In 21 fits of twenty matrices all 63 are kept, and one beside them. Columns
-whose odds ratio is at least 8 have an F1 of 0.979, where 0.95 is asked, and 0.992 with all else
-known. Intervals of 95 % hold in 95.8 %. Memberships are right in 97.8 % of cases, and in 98.7 %
-with all parameters known.
+whose odds ratio is at least 8 have an F1 of 0.979, where 0.95 is asked: none of the 1,038 is
+missed, and 44 are taken that are not concerned. With all else known, under the prior that the fit
+learned for the weights, F1 is 0.992. Intervals of 95 % hold in 95.8 %. Memberships are right in
+97.8 % of cases, and in 98.7 % with all parameters known: less than a point lies between them, as is
+asked.
 
 Without any tile none is kept, in all of twenty matrices.
 
 Boolean tiles under asymmetric noise are found as well as the noise allows by the Boolean product
-with two rates: 52 of 60; of the 58 that it keeps none is false. With all else known it is 52 of 60,
-too. No search has missed any: in none of the matrices have the planted tiles a higher log posterior
-than those found. Features with positive weights find 41 of 60, and of the 59 that they keep five
-are like none.
+with two rates: 52 of 60; of the 58 that it keeps none is false. With the rates known, and of rows
+the columns and of columns the rows, it is 52 of 60, too: on two matrices none. No search has missed
+any: in none of the matrices have the planted tiles a higher log posterior than those found.
+Features with positive weights find 41 of 60, and of the 59 that they keep five are like none: where
+tiles overlap their effects add, which the Boolean product does not.
 """
 
 

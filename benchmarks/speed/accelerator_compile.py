@@ -150,6 +150,8 @@ Yes, all nine steps that were tried, for an H200 and a TPU v5e, on a machine tha
 | --- | --- | --- | --- |
 | Boolean, 1,300,000 x 20,000, rank 10 | H200 | 6,502 | 78 |
 | Boolean, 1,300,000 x 20,000, rank 10 | TPU v5e | 6,549 | 5,586 |
+| Boolean, 100,000 x 1,000, rank 20 | H200 | 26 | 12 |
+| relaxed, 8,192 x 2,048, rank 30 | H200 | 135 | 67 |
 
 On the TPU the largest matrix fits into 16 GB with little to spare, since the compiler asks for
 scratch of almost its size again, and takes 286 s on one core that other work shared.

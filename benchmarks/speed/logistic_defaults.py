@@ -108,6 +108,10 @@ fit, from one start:
 
 | matrix | sampler | steps | processor seconds | bound | recall at 10 |
 | --- | --- | --- | --- | --- | --- |
+| 500 x 500 | batch | 90, settled | 7.7 | -19,221 | 0.287 |
+| 500 x 500 | svi | 500, not settled | 19.5 | -20,198 | 0.213 |
+| 2,000 x 1,000 | batch | 106, settled | 12.1 | -136,855 | 0.440 |
+| 2,000 x 1,000 | svi | 500, not settled | 36.2 | -141,826 | 0.427 |
 | 5,000 x 2,000 | batch | 124, settled | 36.3 | -621,388 | 0.346 |
 | 5,000 x 2,000 | svi | 500, not settled | 68.3 | -663,800 | 0.330 |
 

@@ -95,8 +95,10 @@ sweeps.
 | rank | threads | here, ms | SMURFF, ms |
 | --- | --- | --- | --- |
 | 10 | 1 | 33.7 | 81.3 |
+| 32 | 1 | 127.5 | 341.4 |
 | 10 | 2 | 46.2 | 44.8 |
 | 32 | 2 | 206.4 | 176.3 |
+| 10 | 2, undivided | 41.6 | 44.8 |
 | 32 | 2, undivided | 163.0 | 178.2 |
 
 One chain gains nothing from a second core where XLA divides loops over small blocks among threads.
