@@ -136,7 +136,8 @@ def main(arguments: Sequence[str] | None = None, *, ends_process: bool = False) 
     except KeyboardInterrupt as stop:
         _say_error(_stopped(stop, argparse.Namespace()))
         return INTERRUPTED
-    options.again, options.ends_process = _resuming(arguments), ends_process
+    options.arguments, options.ends_process = arguments, ends_process
+    options.again = _resuming(arguments)
     # XLA's own lines, such as that a program compiles slowly, are for whoever works on XLA.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     for stream in (sys.stdout, sys.stderr):
@@ -201,14 +202,25 @@ def _reader(stream):
         os.close(nobody)
 
 
-def _resuming(arguments) -> str:
-    """Return the command that continues the fit of these arguments."""
+def _resuming(arguments, figures=None) -> str:
+    """Return the command that continues the fit of these arguments.
 
-    def old(given):  # as argparse reads it, abbreviated or not
-        return len(given) > 3 and any(o.startswith(given) for o in ("--overwrite", "--resume"))
+    Where its time was up, the command gives it as much as the `figures` say: the verdict does, too.
+    """
 
-    rest = [a for a in arguments if not old(a)]
-    return _command("bmfjax", *rest[:1], "--resume", *rest[1:])
+    def is_one_of(given, *options):  # as argparse reads it, abbreviated or not
+        return len(given) > 3 and any(o.startswith(given) for o in options)
+
+    rest, words = [], iter(arguments)
+    for word in words:
+        name, sign, _ = word.partition("=")
+        if figures is not None and len(name) > 6 and is_one_of(name, "--max-time"):
+            if not sign:
+                next(words, None)
+        elif not is_one_of(word, "--overwrite", "--resume"):
+            rest.append(word)
+    time = () if figures is None else ("--max-time", figures.more_seconds)
+    return _command("bmfjax", *rest[:1], "--resume", *rest[1:], *time)
 
 
 def _command(*words) -> str:
@@ -912,8 +924,8 @@ def _fit(options) -> int:
             written = agreed(mesh, lambda: write() if first else None)
             if first and written[0].figures.complete:
                 remember_report(problem, time.monotonic() - sampled_at, options.max_time)
-    again = options.again if stage.is_stored else ""
-    return _end(*written, output, again, options.require) if first else 0
+    arguments = options.arguments if stage.is_stored else ()
+    return _end(*written, output, arguments, options.require) if first else 0
 
 
 def _refuse_existing(options) -> None:
@@ -1331,10 +1343,10 @@ def _tell(result, output) -> None:
         _say(sampled)
 
 
-def _end(result, missing, output, again, required=None) -> int:
+def _end(result, missing, output, arguments=(), required=None) -> int:
     """Say where the files are, and how far a run went that was stopped; return the exit code.
 
-    `again` is the command that continues it, where there is one, and `required` the part of the
+    `arguments` are those of the command, where it can be continued, and `required` the part of the
     verdict that is to hold.
     """
     from bmfjax.store import PAGE
@@ -1356,7 +1368,9 @@ def _end(result, missing, output, again, required=None) -> int:
         steps = result.figures.steps
         reached = f"{steps:,} step{'s' * (steps != 1)} of optimisation"
     why = "the time was up (--max-time)" if timed_out else "interrupted"
-    more = f"; to continue: {again}" if again else ""
+    more = ""
+    if arguments:
+        more = f"; to continue: {_resuming(arguments, result.figures if timed_out else None)}"
     how_far = f"after {reached}; the results in {output} are from these"
     if result.verdict.is_of_starts:
         how_far = f"before the sampler drew; the results in {output} are where chains began"
@@ -1474,7 +1488,7 @@ def _merge(options) -> int:
             missing = _write(result, output, options.probability)
         missing += _write_page(result, output)
         missing += _write_tables(result, options, output, options.overwrite)
-    return _end(result, missing, output, "", options.require)
+    return _end(result, missing, output, (), options.require)
 
 
 # ---- rank ------------------------------------------------------------------------------------

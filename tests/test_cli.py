@@ -122,7 +122,7 @@ def test_a_device_that_is_not_there_is_refused(tmp_path, capsys):
 def test_what_was_sampled_is_told(fitted, capsys):
     fit = bmfjax.Fit.load(fitted)
     _tell(fit, fitted)
-    assert _end(fit, [], fitted, "") == 0
+    assert _end(fit, [], fitted) == 0
     said = capsys.readouterr().out
     assert "\n2 chains of 30 draws after 40 steps of warm-up\n" in said
     assert "were hidden" not in said
@@ -409,8 +409,8 @@ def test_a_part_that_is_required_decides_the_exit_code(tmp_path):
     for required, code in (
         (None, 0), ("all", 4), ("predictions", 0), ("factors", 4), ("number", 0),
     ):  # fmt: skip
-        assert _end(result, [], tmp_path, "", required) == code
-        assert _end(result, ["report.html"], tmp_path, "", required) == 3
+        assert _end(result, [], tmp_path, (), required) == code
+        assert _end(result, ["report.html"], tmp_path, (), required) == 3
     assert build_parser().parse_args(["fit", "--require", "all"]).require == "all"
 
 

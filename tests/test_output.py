@@ -1,7 +1,9 @@
 """No file of a user is lost: what may be replaced, by whom, and when."""
 
 import contextlib
+import dataclasses
 import os
+import re
 import shutil
 import socket
 import types
@@ -26,7 +28,8 @@ from bmfjax.store import (
     is_of_fit,
     remove_checkpoint,
 )
-from bmfjax.verdict import Figures
+from bmfjax.verdict import Figures, Verdict
+from bmfjax.verdict.remedies import RESUME
 from tests.shared_fits import davis
 
 FIT = ["fit", "davis", "--model", "ormachine", "--rank", "2"]
@@ -457,17 +460,30 @@ def test_draws_are_said_to_be_kept_where_they_are(
 RUN = types.SimpleNamespace(is_complete=True, num_draws=30, num_samples=30, timed_out=False)
 
 
-def test_a_command_that_continues_is_named_where_there_is_one(tmp_path, capsys):
-    result = types.SimpleNamespace(
-        figures=Figures(complete=False, timed_out=True, num_draws=3),
-        settings={"num_samples": 30},
-        _is_variational=False,
-        verdict=types.SimpleNamespace(is_of_starts=False),
+@pytest.mark.parametrize("limit", [["--max-time", "60"], ["--max-t=60"], ["--max-time=60"], []])
+def test_a_command_that_continues_is_named_with_the_time_that_the_verdict_asks(
+    tmp_path, capsys, limit
+):
+    figures = Figures(
+        complete=False, timed_out=True, num_draws=3, seconds=47.0, num_chains=4, rhat_product=1.32
     )
-    for again in ("bmfjax fit --resume", ""):
-        assert cli._end(result, [], tmp_path, again) == 0
-        assert ("to continue: bmfjax" in (error := capsys.readouterr().err)) is bool(again)
-        assert "these" in error.splitlines()[-1]
+    judged = Verdict(figures, remedies={"chains": RESUME})
+    result = types.SimpleNamespace(
+        figures=figures, settings={"num_samples": 30}, _is_variational=False, verdict=judged
+    )
+    given = ["fit", "zoo", *limit, "--max-rank", "6"]
+    for arguments in (given, ()):
+        assert cli._end(result, [], tmp_path, arguments) == 0
+        error = capsys.readouterr().err
+        named = error.partition("to continue: ")[2].split()
+        assert "these" in error.splitlines()[-1] and bool(named) is bool(arguments)
+        if named:
+            asked = re.search(r"--max-time \d+", judged.remedy)[0]
+            assert " ".join(named) == f"bmfjax fit --resume zoo --max-rank 6 {asked}"
+    # Whoever interrupted it has not asked for more time.
+    result.figures = dataclasses.replace(figures, timed_out=False)
+    assert cli._end(result, [], tmp_path, given) == 130
+    assert capsys.readouterr().err.rstrip().endswith(" ".join(["--resume zoo", *given[2:]]))
 
 
 def test_an_older_table_that_cannot_be_deleted_or_replaced_is_named(
