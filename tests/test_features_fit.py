@@ -31,6 +31,7 @@ from bmfjax.kernels.base import State
 from bmfjax.kernels.tempering import AnnealedState
 from bmfjax.posterior.features import FEWEST, HEADER, are_told, features_of
 from bmfjax.report import checks, page
+from bmfjax.report.factors import summary_with_trust
 from bmfjax.report.features import feature_card
 from bmfjax.verdict import Verdict
 from tests.said import has_its_summary
@@ -172,7 +173,12 @@ def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
     assert "odds x" in text and "Real with probability" in text and "person" in text
     for number in fitted.figures.factors_searches[:2]:
         assert f"Found by {number} of 2 searches." in text
-    assert " without data)<" in text and "without data); odds" not in text
+    assert " without them)<" in text and "without them); odds" not in text
+    # What the first line counts are the columns that are not grey, shown at once or on a click.
+    card = feature_card(fitted, summary_with_trust(fitted).loc[1], 0)
+    own = sum("outside" not in bar.look for bar in card.first + card.more)
+    assert f"rows; concerns {own} column" in card.size
+    assert not card.more or card.said_of_more in text
     # What is counted as concerned is what the bars say is known to be, here and in the tables.
     rather = fitted.basis_binary[:, 0]
     unknown = rather & ~are_told(fitted)[:, 0]

@@ -109,8 +109,8 @@ PAGE = Page(
             "which it has the largest effect come first. The bar is the probability that it "
             "concerns the column; the number after it is the factor by which it changes the odds "
             "of a one, with an interval of 90 %. Blue raises them, red lowers them. Grey columns "
-            "are rather not concerned, or the odds are not known: the data change the probability "
-            "little, and the card says what it is without data.",
+            "are rather not concerned, and the odds are those if they are; or the data say little: "
+            "the card then gives the probability with and without data, and no odds.",
             card=feature_card,
             shades=SIGNED,
         ),

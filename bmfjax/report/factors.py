@@ -70,6 +70,22 @@ class Card(NamedTuple):
     name: str = ""  # of a known factor
     heading: str = ""  # of a card that is of no factor
 
+    @property
+    def said_of_more(self) -> str:
+        """Say how many columns are shown on a click, and how many of them are not its own.
+
+        Examples
+        --------
+        >>> own, other = Bar("a", 0.9, ""), Bar("b", 0.1, "", "outside")
+        >>> empty = Card("", "", [], [], [], "", [])
+        >>> [empty._replace(more=more).said_of_more for more in ([own], [own, other], [other] * 2)]
+        ['1 more column', '2 more columns, 1 of them grey', '2 more columns, all grey']
+        """
+        number = len(self.more)
+        grey = sum("outside" in bar.look.split() for bar in self.more)
+        which = f", {'all' if grey == number > 1 else f'{grey} of them'} grey" * (grey > 0)
+        return f"{number} more column{'s' * (number != 1)}{which}"
+
 
 class Shades(NamedTuple):
     """How a heat map is coloured: its scale, its lowest value as a multiple of its highest."""

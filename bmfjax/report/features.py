@@ -141,12 +141,13 @@ def _bar(fit, found, j: int, k: int, known: bool) -> Bar:
     share = found.concerned[j, k]
     classes = ["outside"] * bool(share < 0.5 or not known) + ["below"] * bool(mean < 0)
     before = fit.other_draws["basis_density"][..., k].mean(dtype=float)
-    text = f"{share:.2f}; odds not known ({before:.2f} without data)"
+    text = f"{share:.2f}; the data say little ({before:.2f} without them)"
     if known:
+        if_so = " if so" * bool(share < 0.5)
         ratio, *ends = (_ratio(x) for x in (mean, low, high))
         # Where all are beyond what is told, one says it.
         beyond = ratio[0] in "<>" and {ratio} == {*ends}
-        text = f"{share:.2f}; odds x {ratio}{'' if beyond else _interval(*ends)}"
+        text = f"{share:.2f};{if_so} odds x {ratio}{'' if beyond else _interval(*ends)}"
     return Bar(fit.data.column_names[j], float(share), text, " ".join(classes))
 
 

@@ -505,22 +505,26 @@ def test_a_column_of_which_it_is_not_known_has_no_odds_and_an_interval_stays_in_
     fit = fit_of("features")
     found = features_of(fit.usage_draws, fit.basis_draws)
     found.concerned[:2, 0], found.log_odds[:, :2, 0] = (0.5, 1.0), np.log(4.0)
-    told = [features._bar(fit, found, j, 0).number for j in (0, 1)]
+    told = [features._bar(fit, found, j, 0, known).number for j, known in enumerate((False, True))]
     before = fit.other_draws["basis_density"][..., 0].mean()
-    unknown = f"0.50; odds not known ({before:.2f} without data)"
+    unknown = f"0.50; the data say little ({before:.2f} without them)"
     assert told == [unknown, "1.00; odds x 4 (4\xa0to\xa04)"]
+    found.concerned[1, 0] = 0.12
+    assert features._bar(fit, found, 1, 0, True).number == "0.12; if so odds x 4 (4\xa0to\xa04)"
+    found.concerned[1, 0] = 1.0
     found.log_odds[:, 1, 0] = np.log(1e-6)
-    assert features._bar(fit, found, 1, 0).number == "1.00; odds x < 0.001"
+    assert features._bar(fit, found, 1, 0, True).number == "1.00; odds x < 0.001"
     found.log_odds[2, 1, 0] = np.log(0.25)
     assert (
-        features._bar(fit, found, 1, 0).number == "1.00; odds x < 0.001 (<\xa00.001\xa0to\xa00.25)"
+        features._bar(fit, found, 1, 0, True).number
+        == "1.00; odds x < 0.001 (<\xa00.001\xa0to\xa00.25)"
     )
 
 
 def test_cards_have_room_for_long_numbers_and_an_empty_one_no_columns():
     full = Card("", "Agreement", [], [Bar("a", 1.0, "1.00; odds x 4 (3 to 5)")], [], "", [])
     for cards, roomy in (([full], True), ([full._replace(first=[])], False), ([], False)):
-        text = template("cards.html").render(cards=cards)
+        text = template("cards.html").render(cards=cards, numbers=[0])
         assert ('class="cards roomy"' in text) is ("Columns" in text) is roomy
 
 
