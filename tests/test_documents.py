@@ -171,3 +171,12 @@ def test_the_page_of_the_verdict_says_how_often_it_is_wrong():
     short = "{3} of {2} predictions that were said to hold did not, and {1} of {0} factors"
     chains = " ".join((ROOT / "docs" / "chains.md").read_text().split())
     assert short.format(*wrong("factor"), *wrong("predictions")) in chains
+
+
+def test_lines_of_a_factor_are_asked_for_those_that_belong_to_it():
+    """`Fit.tiles(members=True)` lists lines that may belong to a factor, from 0.05 on."""
+    texts = [path.read_text() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))]
+    texts += [path.read_text() for path in ROOT.glob("notebooks/*.py")]
+    asked = [q for text in texts for q in re.findall(r'query\(\s*"([^"]*side ==[^"]*)"', text)]
+    assert len(asked) > 1
+    assert [query for query in asked if "member" not in query.split(" and ")] == []

@@ -226,7 +226,8 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         all : bool
             Return every feature, kept or not; `kept` says which.
         members : bool
-            Return a line for each row and column of each feature instead.
+            Return a line for each row and column that may belong to each feature instead, from a
+            probability of 0.05 on; `member` says which rather do than not.
 
         Returns
         -------

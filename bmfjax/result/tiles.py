@@ -118,7 +118,8 @@ class TilesMixin(RoundedMixin):
         all : bool
             Return every factor, whether its tile is kept or not; `kept` says which.
         members : bool
-            Return a line for each row and column of each tile instead.
+            Return a line for each row and column that may belong to each tile instead, from a
+            probability of 0.05 on; `member` says which rather do than not.
 
         Returns
         -------
