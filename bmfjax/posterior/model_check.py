@@ -27,7 +27,10 @@ Three questions, each about observed entries:
   deviations, so that one probability stands for all rows, columns or pairs, and the worst is named.
   For counts, so is how they scatter: with the rates :math:`\lambda` of a draw, the index of
   dispersion :math:`\sum (n - \lambda)^2 / \sum \lambda` of each column and of all, which is one of
-  Poisson counts on average. The data are compared with the replicate of the same draw.
+  Poisson counts on average. For numbers it is how they spread: the sum of squares
+  :math:`\sum (x - f)^2` of each row and of each column about the fits f of a draw, which says of
+  which lines the noise is larger or smaller than that of all. The data are compared with the
+  replicate of the same draw.
 """
 
 from __future__ import annotations
@@ -65,6 +68,8 @@ WEIGHED = 5
 REPLICATES, MOST_REPLICATED = 100, 200_000
 #: Columns whose pairs are compared, those with the most to say.
 MOST_PAIRED = 150
+#: Statistics of the noise of lines, which no other model here knows more of.
+SPREADS = ("spreads of rows", "spreads of columns")
 #: Probability of a statistic below which the model is said not to have it.
 UNLIKELY = 0.02
 #: What log densities are of.
@@ -165,9 +170,10 @@ class ModelCheck(LeftOut):
     Attributes
     ----------
     statistics : pandas.DataFrame
-        A row for `row sums`, `column sums` and `pairs of columns`, and for the `dispersions` of
-        counts: `p_value`, the share of replicates as far off; and of the `worst`: `observed`,
-        `expected` and `sd`.
+        A row for `row sums`, `column sums` and `pairs of columns`, for the `dispersions` of
+        counts, and for the `spreads of rows` and `spreads of columns` of numbers, root mean squares
+        about what is fitted: `p_value`, the share of replicates as far off; and of the `worst`:
+        `observed`, `expected` and `sd`.
     other_model : str
         What to fit instead, where this model does not fit: it has what this one lacks.
     """
@@ -205,7 +211,8 @@ class ModelCheck(LeftOut):
             f"{name} of its replicates are not those of the data ({self._worst(name)})"
             for name in self.misfits
         ]
-        next_ = f" Next, {self.other_model}." if self.other_model and not self.fits else ""
+        mended = not (self.explains and self.is_calibrated and set(self.misfits) <= {*SPREADS})
+        next_ = f" Next, {self.other_model}." if self.other_model and mended else ""
         return f"The model {'; '.join(parts)}.{next_}"
 
     def __repr__(self) -> str:
@@ -537,7 +544,15 @@ def _statistics(fit, seed: int) -> pd.DataFrame:
     if fit._scored == COUNTS:
         sums, rates = _dispersions(few, cells, made, at[1], shape[1])
         table["dispersions"] = worst_of(sums, [*names[1], "all columns"], rates)
+    if has_normal_noise(fit):
+        for side, name in enumerate(SPREADS):
+            table[name] = _worst_spread(few._fits, cells, made, at[side], names[side])
     return pd.DataFrame(table.values(), index=pd.Index(table, name="statistic"))
+
+
+def has_normal_noise(fit) -> bool:
+    """Tell whether a fit is of numbers with normal noise, and not of zeros and ones."""
+    return fit._scored not in DISCRETE and not isinstance(fit.data, BinaryMatrix)
 
 
 def _dispersions(few, cells, made, at, width: int) -> tuple[np.ndarray, np.ndarray]:
@@ -546,20 +561,48 @@ def _dispersions(few, cells, made, at, width: int) -> tuple[np.ndarray, np.ndarr
     What the rates of a draw leave of its replicate, less what they leave of the data, is added to
     the mean of the latter: where rates are not sure, they are off by as much in both.
     """
+    parts = _sums_of_lines(few._rates, cells, made, at, width)
+    rates, own, replicated = np.concatenate([parts, parts.sum(2, keepdims=True)], 2)
+    return _beside_own(own, replicated), np.maximum(rates.mean(0), np.finfo(float).tiny)
+
+
+def _worst_spread(fits, cells, made, at, names) -> dict:
+    """Find the line (cell,) whose numbers spread about `fits` least like those of replicates.
+
+    It is found by sums of squares, as dispersions are, and told by root mean squares.
+    """
+    _, own, replicated = _sums_of_lines(fits, cells, made, at, len(names))
+    entries = np.maximum(np.bincount(at, minlength=len(names)), 1)
+    # In units of the noise, so that the unit of the numbers changes nothing.
+    unit = max(replicated.sum() / (len(made) * len(at)), np.finfo(float).tiny)
+    found = worst_of(_beside_own(own, replicated) / unit, names, entries)
+    observed, expected = (math.sqrt(found[name] * unit) for name in ("observed", "expected"))
+    sd = found["sd"] * unit / (2.0 * max(expected, np.finfo(float).tiny))
+    return found | {"observed": observed, "expected": expected, "sd": sd}
+
+
+def _beside_own(own, replicated) -> np.ndarray:
+    """Return sums of the data and of replicates (1 + replicate, line), those of a draw compared."""
+    observed = own.mean(0)
+    return np.concatenate([observed[None], observed + replicated - own])
+
+
+def _sums_of_lines(expected, cells, made, at, width: int) -> np.ndarray:
+    """Return sums (3, draw, line) of what is expected, and squared errors of data and replicates.
+
+    `expected` has draws (draw, cell) of positions, and `at` (cell,) is the line of each cell.
+    """
     i, j, values = cells
-    parts = np.zeros((3, len(made), width))  # rates, errors of the data, errors of replicates
+    parts = np.zeros((3, len(made), width))
     for some in blocks(len(i), 4 * len(made)):
-        rates = few._rates(i[some], j[some])
-        number = rates.shape[1]
+        means = expected(i[some], j[some])
+        number = means.shape[1]
         place = sp.csr_array(
             (np.ones(number), at[some], np.arange(number + 1)), shape=(number, width)
         )
-        errors = ((values[some] - rates) ** 2, (made[:, some] - rates) ** 2)
-        parts += np.stack([part @ place for part in (rates, *errors)])
-    rates, own, replicated = np.concatenate([parts, parts.sum(2, keepdims=True)], 2)
-    observed = own.mean(0)
-    sums = np.concatenate([observed[None], observed + replicated - own])
-    return sums, np.maximum(rates.mean(0), np.finfo(float).tiny)
+        errors = ((values[some] - means) ** 2, (made[:, some] - means) ** 2)
+        parts += np.stack([part @ place for part in (means, *errors)])
+    return parts
 
 
 def _replicated_cells(data, seed: int):

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.posterior.latent_classes import predicted_by_classes
-from bmfjax.posterior.model_check import BINARY, LeftOut, ModelCheck
+from bmfjax.posterior.model_check import BINARY, SPREADS, LeftOut, ModelCheck
 from bmfjax.posterior.scores import observed_sample
 from bmfjax.report.section import Section, image, section, table
 from bmfjax.report.style import (
@@ -46,6 +46,10 @@ def model_section(fit) -> Section | None:
         "Dispersions are squared distances of counts from what is expected of them, in parts of "
         "it: 1 for Poisson counts, above it for those that scatter more."
         if "dispersions" in statistics.index
+        else None,
+        "Spreads are root mean squares of a row or a column about what is fitted, in the unit of "
+        "the data: those of the noise, unless it differs by row or column."
+        if SPREADS[0] in statistics.index
         else None,
         table(statistics),
     )

@@ -616,7 +616,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         log density an entry over effects of rows and columns (Magee 1990). Whether probabilities of
         ones are *calibrated*. And whether *replicates*, data that the draws make, have the sums of
         rows and columns of the data, and what pairs of columns have in common (Gelman, Meng, Stern
-        1996), and for counts whether these scatter as much; the worst is named.
+        1996), for counts whether these scatter as much, and for numbers whether those of a row or
+        of a column do; the worst is named.
 
         Parameters
         ----------

@@ -264,8 +264,11 @@ class PredictionsMixin:
 
         One number for every draw and cell outgrows everything else: ask for some cells at a time.
         """
-        fits = cells.cell_draws(self, i, j)
-        return scores.normal_density(values, fits, cells.noise_sd(self))
+        return scores.normal_density(values, self._fits(i, j), cells.noise_sd(self))
+
+    def _fits(self, i, j) -> np.ndarray:
+        """Return draws (draw, cell) of the reconstruction of cells, effects included, no link."""
+        return cells.cell_draws(self, i, j)
 
     def _score_new(self, new, i, j, values, seed) -> np.ndarray:
         """Return what `score_new` does, of arrays."""
@@ -367,7 +370,7 @@ class PredictionsMixin:
 
     def _replicates(self, i, j, rng) -> np.ndarray:
         """Return what `_replicated` does, from normal noise."""
-        fits = cells.cell_draws(self, i, j)
+        fits = self._fits(i, j)
         return fits + cells.noise_sd(self)[:, None] * rng.standard_normal(fits.shape)
 
 

@@ -53,21 +53,25 @@ class Bernoulli:
 
 @dataclass(frozen=True)
 class Normal:
-    """A fit whose draws agree on a product, and on normal noise of 0.5."""
+    """A fit with normal noise whose draws agree on a product, or (draw, row, column)."""
 
     data: RealMatrix
     product: np.ndarray
+    noise: float = 0.5
     usage_draws: np.ndarray = field(default_factory=lambda: np.zeros((2, 30, 1, 1)))
     basis_draws: np.ndarray = field(default_factory=lambda: np.zeros((2, 30, 1, 1)))
     other_draws: dict = field(default_factory=dict)
     _scored: ClassVar[str] = "densities of numbers"
     _has_bounded_scores: ClassVar[bool] = False
 
+    def _fits(self, i, j):
+        return np.broadcast_to(self.product[..., i, j], (60, len(i)))
+
     def _log_density(self, i, j, values):
-        return np.tile(scipy.stats.norm.logpdf(values, self.product[i, j], 0.5), (60, 1))
+        return scipy.stats.norm.logpdf(values, self._fits(i, j), self.noise)
 
     def _replicates(self, i, j, rng):
-        return self.product[i, j] + rng.normal(0, 0.5, (60, len(i)))
+        return self._fits(i, j) + rng.normal(0, self.noise, (60, len(i)))
 
 
 def chances(seed=0, shape=(60, 12)):
@@ -309,6 +313,39 @@ def test_counts_scatter_as_their_model_has_it():
     assert worst["worst"] == "all columns" and worst["expected"] == pytest.approx(1.0, abs=0.1)
     assert worst["observed"] == pytest.approx(1 + 0.3**2 * 10.0 * 1.5, abs=0.5)
     assert checked_counts(0.3, 0, known=0.3).loc["dispersions", "p_value"] > 0.1
+
+
+def checked_numbers(sd, seed, columns, unit=1.0):
+    """A fit of numbers about means of rows, whose noise is `sd` (row,), as if it were one for all.
+
+    Draws are those of the posterior under a flat prior of the means.
+    """
+    rng = np.random.default_rng(seed)
+    values = rng.normal(0, 2, (len(sd), 1)) + sd[:, None] * rng.normal(size=(len(sd), columns))
+    noise = np.sqrt(np.mean(sd**2))
+    means = values.mean(1) + noise / np.sqrt(columns) * rng.normal(size=(60, len(sd)))
+    fits = np.broadcast_to(unit * means[..., None], (60, *values.shape))
+    return Normal(RealMatrix(unit * values), fits, unit * noise)
+
+
+def test_numbers_spread_as_their_model_has_it():
+    """Means that are not sure make replicates and the data differ from them alike."""
+    names, quiet = ["spreads of rows", "spreads of columns"], np.full(40, 0.6)
+    values = [
+        _statistics(checked_numbers(quiet, seed, 4), seed).loc[names, "p_value"]
+        for seed in range(40)
+    ]
+    assert np.mean(np.array(values) < UNLIKELY) < 0.1 and np.mean(values) > 0.3
+    mixed = np.where(np.arange(40) % 2, 0.9, 0.25)
+    for unit in (1.0, 1e-3):
+        found = _statistics(checked_numbers(mixed, 0, 30, unit), 0)
+        worst = found.loc["spreads of rows"]
+        assert worst["p_value"] < UNLIKELY < found.loc["spreads of columns", "p_value"]
+        noisy = int(worst["worst"].split()[-1]) - 1
+        assert noisy % 2 and 0.9 < worst["observed"] / unit < 1.3
+        assert worst["expected"] / unit == pytest.approx(np.sqrt(np.mean(mixed**2)), rel=0.05)
+        # A root mean square of n normal numbers has a standard deviation of 1 / sqrt(2 n) of it.
+        assert worst["sd"] / worst["expected"] == pytest.approx(60**-0.5, rel=0.4)
 
 
 def test_bins_hold_what_was_predicted_and_seen():
