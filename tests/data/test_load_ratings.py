@@ -288,7 +288,7 @@ def test_numbers_that_name_columns_are_known(tmp_path, text, columns):
         ("user,Heat,Fargo,Alien\n", "a header and no row"),
         ("a,b,c\nann,5,3\nbob,4\n", "line 3 has 2 cells and line 2 has 3"),
         ("a,b,c\nann,5,3\nbob,4,good\n", r"'good' at row 2 .*line 3 .*; write a rating or nothing"),
-        (",b,c\nann,5,3\nann,4,1\n", "row name 'ann' is given twice"),
+        (",b,c\nann,5,3\nann,4,1\n", "first column names the rows, and holds 'ann' twice"),
         (",b,c\nann,,\nbob,,\n", "there are no ratings"),
         (
             ",b,c\nann,,6\nbob,,\n",

@@ -573,6 +573,47 @@ def test_pairs_are_ones_among_zeros(tmp_path, ones):
     assert mixed.num_missing == (2 if ones else 0)
 
 
+def pairs_of(row, column, end=""):
+    """Return pairs of 20 rows and 8 columns as sets of names, and as lines of a file."""
+    names = [(row(i), column(j)) for i in range(20) for j in range(8) if (3 * i + j) % 4]
+    return set(names), "".join(f'{a},"{b}"{end}\n' for a, b in names)
+
+
+@pytest.mark.parametrize("end", ["", ",1"])
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        ("{:04d}", "item {}"), ("{}", "item {}"), ("u{}", "10{}"), ("{:04d}", "10{}"),
+        ("u{}", "item, {}"), ("{:04d}", "{:02d}"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("header", ["auto", False])
+def test_pairs_without_a_header_may_have_numbers_for_names(tmp_path, row, column, end, header):
+    for odd in ("7", "7 up"):  # one item is a number, or a text
+        named = {0: odd} if "item" in column else {}
+        known, text = pairs_of(row.format, lambda j: named.get(j, column.format(j)), end)  # noqa: B023
+        data = load(written(tmp_path, text), header=header)
+        found = zip(*np.nonzero(data.dense()), strict=True)
+        assert {(data.row_names[i], data.column_names[j]) for i, j in found} == known
+
+
+def test_pairs_of_numbers_are_asked_about(tmp_path):
+    known, text = pairs_of(str, lambda j: str(100 + j))
+    said = r"neither 0 nor 1.*; if its lines .*layout='pairs' \(--layout pairs\); else say"
+    for more in ("", "buyer,thing\n"):
+        path = written(tmp_path, more + text)
+        with pytest.raises(InputError, match=said):
+            load(path)
+        assert load(path, layout="pairs").num_ones == len(known)
+    with pytest.raises(InputError, match=said):
+        BinaryMatrix.from_frame(pd.read_csv(path))
+    # What has two or three fields, and can be no list of pairs, is not said to be one.
+    for text in ("a,b\n" + "0.5,1.5\n2.5,3.5\n4.5,5.5\n" * 3, "1,0\n0,1\n1,7\n" * 5):
+        with pytest.raises(InputError) as refused:
+            load(written(tmp_path, text))
+        assert "layout='pairs'" not in str(refused.value)
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.basket"])
 @pytest.mark.parametrize(
     "text", ["ham,egg,oat\negg,tea\nsoda\n", "ham,egg,oat\negg,tea,\nsoda,,\n"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import narwhals.stable.v1 as nw
@@ -52,9 +53,10 @@ def read_text(path, kind, asked: Asked) -> Found:
         if isinstance(lines, Lines) and kind == RATINGS:
             remedy = "give it as lines of row, column and rating, or fewer ratings"
             check_text(path, "a table of ratings as text", remedy, a_filled=RATING)
-        found = read_table(
-            tables.table_of_lines(list(lines), kind, asked, lines.separator), kind, asked
-        )
+        with _saying_pairs(head, kind, asked):
+            found = read_table(
+                tables.table_of_lines(list(lines), kind, asked, lines.separator), kind, asked
+            )
     return found._replace(notes=(*found.notes, *lines.notes))
 
 
@@ -98,6 +100,7 @@ def read_frame(frame: pd.DataFrame, kind, asked: Asked) -> Found:
         raise InputError(f"the table is empty: {len(frame)} rows and {len(columns)} columns")
     # What is left of a frame has an index with gaps.
     by_itself = frame.index.name is None and pd.api.types.is_integer_dtype(frame.index.dtype)
+    lines = []
     if (index is None or by_itself) and asked.layout != "table":
         head = [names, *([str(cell) for cell in row]
                          for row in frame.head(HEAD).itertuples(index=False))]  # fmt: skip
@@ -105,12 +108,26 @@ def read_frame(frame: pd.DataFrame, kind, asked: Asked) -> Found:
         layout = _layout_of_frame(head, kind, named)
         if layout != "table":
             return _long_frame(columns, names, head, layout, kind, named)
+        lines = head
     counted = names_of_index(frame.columns) is None
     if index is not None:
         columns = [Column.of_texts(str(frame.index.name or ""), list(map(str, index))), *columns]
         names = [columns[0].name, *names]
         asked = Asked(**asked.given() | {"row_names": True})
-    return read_table(tables.Table(None if counted else names, columns), kind, asked)
+    with _saying_pairs(lines, kind, asked):
+        return read_table(tables.Table(None if counted else names, columns), kind, asked)
+
+
+@contextlib.contextmanager
+def _saying_pairs(head, kind, asked):
+    """Let the refusal of a table of few fields name the list of pairs that it may be."""
+    try:
+        yield
+    except InputError as err:
+        if not longs.may_be_pairs(head, kind, asked):
+            raise
+        what, _, ask = str(err).partition("; ")
+        raise InputError(f"{what}; {longs.SAY_PAIRS}; else {ask}") from err
 
 
 def _layout_of_frame(head, kind, asked) -> str:

@@ -42,6 +42,15 @@ from bmfjax.data.reading.tables import (
 RATING_WORDS = frozenset(["rating", "ratings", "stars", "score", "value"])
 #: The options that mean something for lines of items.
 OF_ITEMS = frozenset(["layout", "missing", "encoding"])
+#: Different numbers from which on those with leading zeros are ids, and no codes of answers.
+MOST_CODES = 12
+#: Lines from which on those of two fields may be a list of pairs.
+LONG = 6
+#: The options that mean nothing for a list of pairs, so that a table is meant where they are given.
+_OF_TABLES = frozenset(
+    ["columns", "ignore", "label_column", "one_hot", "binarize", "one", "zero", "row_names"]
+)
+SAY_PAIRS = "if its lines are pairs of row and column, say layout='pairs' (--layout pairs)"
 SAY = "layout='triples' or layout='table' (--layout on the command line)"
 _SAY_TABLE = "layout='table' (--layout table) if lines are rows of a table"
 
@@ -151,10 +160,12 @@ def layout_of(head, kind, asked: Asked, separator=",") -> str:
         return "baskets"
     body = head[1:]
     widths = {len(row) for row in head}
-    if len(widths) != 1 or not body or asked.header is False:
+    if len(widths) != 1 or not body or (asked.header is False and _is_of_table(asked)):
         return "table"
-    named = head[0]
+    named = [""] * len(head[0]) if asked.header is False else head[0]
     start = index_of(named, body)
+    if asked.header is False or (asked.header == "auto" and _begins_with_ids(head)):
+        body = head
     ids = sum(is_id_name(name) for name in named)
     if ids >= 2 and len(named) - start > 2 and any(map(_names_rating, named)):
         return "triples"
@@ -174,16 +185,77 @@ def _layout_of_few(names, body, kind) -> str:
         _refuse_value_first(columns)
     if any(pair_of(c) is not None or c.missing.any() for c in (one, two)):
         return "table"
-    are_names = all(c.is_text or (c.is_numeric and is_id_name(c.name)) for c in (one, two))
     again = not one.is_distinct or not two.is_distinct
+    several = not one.is_distinct and not two.is_distinct
+    once = len({*zip(one.codes, two.codes, strict=True)}) == len(body)
+    are_names = all(_is_of_names(c, other) for c, other in ((one, two), (two, one)))
+    if kind == BINARY and several and once and not are_names:
+        only_ones = len(names) == 2 or set(columns[2].words) == {"1"}
+        are_names = only_ones and _are_bare_ids(one, two)
     # Two names and a number make no matrix of numbers, whatever comes twice.
-    pairs = kind == REAL or len({*zip(one.codes, two.codes, strict=True)}) == len(body)
+    pairs = kind == REAL or once
     if len(names) == 2:
         return "pairs" if are_names and again else "table"
-    several = not one.is_distinct and not two.is_distinct
     if are_names and several and not pairs and pair_of(columns[2]) is not None:
         raise InputError(_twice(columns))
     return "triples" if are_names and several and pairs and not columns[2].is_text else "table"
+
+
+def _is_of_table(asked: Asked) -> bool:
+    return not _OF_TABLES.isdisjoint(asked.given())
+
+
+def _begins_with_ids(head) -> bool:
+    """Say whether a column of whole numbers begins with one, which is then no name of a field."""
+    columns = list(zip(*head, strict=True))[:2]
+    return any(all(cell.isdigit() for cell in column) for column in columns)
+
+
+def _are_words(column) -> bool:
+    """Say whether most cells are texts; a few may be numbers, such as an item called 7."""
+    numbers = int((~np.isnan(column.values)).sum())
+    return column.is_text or 2 * numbers < len(column) - int(column.missing.sum())
+
+
+def _is_padded(column) -> bool:
+    """Say whether whole numbers are written with leading zeros, as values are not."""
+    words = column.words
+    are_digits = len(words) > 2 and all(map(str.isdigit, words))
+    return are_digits and any(word[0] == "0" and len(word) > 1 for word in words)
+
+
+def _is_of_names(column, other) -> bool:
+    """Say whether a column holds names, as far as it shows without its place in the file."""
+    if _are_words(column) or (column.is_numeric and is_id_name(column.name)):
+        return True
+    return _is_padded(column) and (_are_words(other) or len(column.words) > MOST_CODES)
+
+
+def _are_bare_ids(one, two) -> bool:
+    """Say whether whole numbers without a header are ids: names, or ids, stand beside them."""
+    many = all(len(column.words) > 2 for column in (one, two))
+    return many and any(_is_of_names(a, b) and _is_bare(b) for a, b in ((one, two), (two, one)))
+
+
+def _is_bare(column) -> bool:
+    no_header = column.name == "" or column.name.isdigit()
+    return no_header and all(map(str.isdigit, column.words))
+
+
+def may_be_pairs(head, kind, asked: Asked) -> bool:
+    """Say whether lines of few fields that make no table of ones and zeros may be pairs.
+
+    They have two fields, or a third one of ones; the first two have many different texts.
+    """
+    if kind != BINARY or asked.layout != "auto" or _is_of_table(asked) or len(head) < LONG:
+        return False
+    if {len(row) for row in head} not in ({2}, {3}):
+        return False
+    columns = [Column.of_texts("", texts) for texts in zip(*head[1:], strict=True)]
+    if columns[2:] and columns[2].words != ["1"]:
+        return False
+    whole = all((c.seen == np.rint(c.seen)).all() for c in columns[:2])
+    return whole and all(len(c.words) > 2 for c in columns[:2])
 
 
 def _twice(columns) -> str:
@@ -437,8 +509,10 @@ def _is_header(head, with_value, asked) -> bool:
     if any(is_id_name(f) for f in first[:2]):
         return True
     below = [{row[k] for row in head[1:] if len(row) > k} for k in (0, 1)]
-    if any(first[k] in below[k] for k in (0, 1)):
+    if any(first[k] in below[k] or first[k].isdigit() for k in (0, 1)):
         return False
+    if any(own and all(map(str.isdigit, own)) for own in below):  # a word above numbers
+        return True
     raise InputError(
         "the first line may be a pair or names of columns; say header=True or header=False "
         "(--header, --no-header)"
