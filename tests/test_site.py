@@ -114,33 +114,42 @@ def small_ranks(data, ranks, **options):
     return _WHOLE_RANKS(data, "2:3", without=("evidence", "entries", "blocks"), **options)
 
 
+#: Models of users that the page on NumPyro has beside its first one, the regression, which is run.
+TRACED = ("factorisation", "hierarchy", "counts")
+
+
 def small_mcmc(kernel, **options):
     """Run the Boolean kernel for little; those of minibatches are quick.
 
-    NUTS is NumPyro's: it has the draws of the kernel beside it, and is traced, not compiled.
+    NUTS is NumPyro's, and the kernels on the models above have runs in `tests/infer`: they are
+    traced, not compiled.
     """
-    if isinstance(kernel, numpyro.infer.NUTS):
-        return Beside(kernel)
+    if isinstance(kernel, numpyro.infer.NUTS) or getattr(kernel.model, "__name__", None) in TRACED:
+        return Traced(kernel)
     if not isinstance(kernel, bmfjax.IASG | bmfjax.SGLD | bmfjax.SGHMC):
         options |= {"num_warmup": 10, "num_samples": 8, "num_chains": 2, "progress_bar": False}
-    Beside.last = _WHOLE_MCMC(kernel, **options)
-    return Beside.last
+    return _WHOLE_MCMC(kernel, **options)
 
 
-class Beside:
-    """A run of NUTS on the model of the run before."""
+class Traced:
+    """A run of which the start and one step are traced: its draws are all of them one."""
 
     def __init__(self, kernel):
-        self.kernel, self.get_samples = kernel, self.last.get_samples
+        self.kernel = kernel
 
     def run(self, key, *args):
-        """Trace the start and one step of the model that the page gives."""
+        """Trace the start and one step, and what a step's sites are in the model's space."""
 
         def two(key):
-            state = self.kernel.init(key, 0, None, args, {})
-            return self.kernel.sample(state, args, {})
+            state = self.kernel.sample(self.kernel.init(key, 0, None, args, {}), args, {})
+            draw = getattr(state, self.kernel.sample_field)
+            return self.kernel.postprocess_fn(args, {})(draw)
 
-        jax.eval_shape(two, key)
+        self.sites = jax.eval_shape(two, key)
+
+    def get_samples(self):
+        """Return eight draws of every site."""
+        return {n: np.ones((8, *a.shape), a.dtype) for n, a in self.sites.items()}
 
 
 @pytest.fixture
