@@ -114,17 +114,19 @@ def small_ranks(data, ranks, **options):
     return _WHOLE_RANKS(data, "2:3", without=("evidence", "entries", "blocks"), **options)
 
 
-#: Models of users that the page on NumPyro has beside its first one, the regression, which is run.
-TRACED = ("factorisation", "hierarchy", "counts")
+#: Models of runs of which pages show words and names alone: of users, beside the regression, which
+#: is run, and of the variants.
+TRACED = ("factorisation", "hierarchy", "counts", "ormachine_effects")
 
 
 def small_mcmc(kernel, **options):
     """Run the Boolean kernel for little; those of minibatches are quick.
 
-    NUTS is NumPyro's, and the kernels on the models above have runs in `tests/infer`: they are
-    traced, not compiled.
+    NUTS is NumPyro's, and the kernels on the models above have runs of their own, in `tests/infer`
+    and in their examples: they are traced, not compiled.
     """
-    if isinstance(kernel, numpyro.infer.NUTS) or getattr(kernel.model, "__name__", None) in TRACED:
+    model = getattr(kernel.model, "func", kernel.model)
+    if isinstance(kernel, numpyro.infer.NUTS) or model.__name__ in TRACED:
         return Traced(kernel)
     if not isinstance(kernel, bmfjax.IASG | bmfjax.SGLD | bmfjax.SGHMC):
         options |= {"num_warmup": 10, "num_samples": 8, "num_chains": 2, "progress_bar": False}
