@@ -1322,9 +1322,8 @@ def _tell(result, output) -> None:
     _say(str(result.verdict))
     if result._can_be_checked and not result.verdict.is_of_starts:
         # What to fit instead may stand in the verdict already.
-        other = result._other_model
-        advice = f" Next, {other}." if other and other in result.verdict.remedy else ""
-        _say(str(result.check()).removesuffix(advice))
+        check, other = result.check(), result._other_model
+        _say(check.sentence if other and other in result.verdict.remedy else str(check))
     if result.held_out is not None:
         _say(str(result.held_out))
     if found and not result.verdict.is_of_starts:

@@ -1107,8 +1107,8 @@ def test_a_misfit_is_said_first():
     nothing = dataclasses.replace(good, explained=0.02, explained_error=0.011)
     nothing = Verdict(nothing, remedies=other)
     assert str(nothing).startswith(
-        "The model explains nothing (2 ± 1 %). Usable in part: predictions hold (to within 0.02; "
-        "no better than without factors)"
+        "The model explains nothing (2 ± 1 %). Usable in part: predictions are no better than "
+        "without factors (to within 0.02)"
     )
     assert str(nothing).endswith("Next, fit with model='features'.")
     assert nothing.predictions.holds and nothing.factors.holds
@@ -1120,8 +1120,25 @@ def test_a_misfit_is_said_first():
     )
     none = nothing.changed(**hardly, factors_holding=(), factors_differing=())
     assert none.factors.said == "no factor is there" and none.status == "unreliable"
+    # What holds is no reason not to rely on a run.
+    found = {"rank": 0, "rank_probability": 0.98}
+    for number, apart in (({}, ""), (found, "Their number is 0 with probability 0.98.")):
+        reasons = none.changed(**number).sentence.partition("Do not rely on this run: ")[2]
+        assert "hold" not in reasons and reasons.partition(". ")[2] == apart
     worse = nothing.changed(explained=-0.03, explained_error=0.011)
     assert worse.predictions.said == "predictions do not hold (worse than without factors)"
+    # Of entries that are not left out calibration is not known, and does not count.
+    known = {"explained": 0.4, "explained_error": 0.01, "calibration_by_chance": 0.01}
+    for error in (0.0, 0.2):
+        most = nothing.changed(**known, calibration_error=error, doubtful=0.8)
+        every = most.changed(doubtful=1.0)
+        assert most.status == ("in part" if error else "reliable")
+        assert every.status == "usable" and every.predictions.said == (
+            "predictions hold (to within 0.02; calibration not known: too few draws to leave "
+            "entries out)"
+        )
+        assert np.isnan(every.predictions.explained) and not every.remedy
+        assert every.lacking == ("calibration not known: too few draws to leave entries out",)
     few = Verdict(dataclasses.replace(good, explained=0.2, explained_error=0.15))
     assert few.sentence.startswith(
         "Reliable: predictions hold (to within 0.02; 20 ± 15 % explained)"

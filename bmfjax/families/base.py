@@ -1119,7 +1119,8 @@ def make_fit(
     if fit._can_be_checked:
         # What was hidden says it without an estimate, if there is enough of it.
         found, hidden = fit._left_out.figures, problem.held_out
-        if hidden and hidden.explained_error <= found["explained_error"]:
+        is_surer = hidden and hidden.explained_error <= found["explained_error"]
+        if hidden and (is_surer or not fit._left_out.is_told):
             found = found | hidden.figures
         judged = verdict.with_fit(judged, found, fit._judged(judged)._other_model)
     if problem.finds_rank:

@@ -135,7 +135,7 @@ class HeldOut:
         """What the verdict rests on, by the names of its figures."""
         names = ("explained", "explained_error", "baseline", "calibration_error")
         known = {name: getattr(self, name) for name in names}
-        return known | {"calibration_by_chance": self.error_by_chance}
+        return known | {"calibration_by_chance": self.error_by_chance, "doubtful": 0.0}
 
     def stored(self) -> dict:
         """Return plain values, None for NaN; `of_stored` reads them."""

@@ -48,8 +48,9 @@ from scipy.special import logsumexp
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks
 from bmfjax.data.bits import count_ones
 from bmfjax.data.blocks import blocks, spaced
+from bmfjax.data.names import in_words
 from bmfjax.diagnostics import stacking_weights
-from bmfjax.diagnostics.leave_one_out import percent
+from bmfjax.diagnostics.leave_one_out import MAX_KHAT, percent
 from bmfjax.posterior.pointwise import some_draws
 from bmfjax.posterior.scores import (
     MAX_SCORED,
@@ -85,8 +86,9 @@ TOTALS = "totals of rows and columns"
 MOST_LEVERAGE = 0.9
 #: Less than this share is 0 %.
 LEAST_EXPLAINED = 0.005
-#: Share of doubtful scores above which the sentence speaks of them.
-MANY_DOUBTFUL = 0.1
+#: Share of doubtful scores above which the sentence speaks of them, and above which they tell
+#: nothing.
+MANY_DOUBTFUL, MOST_DOUBTFUL = 0.1, 0.9
 #: Prior entries of a column, spread over its values: Jeffreys' for two.
 PRIOR = 1.0
 
@@ -144,13 +146,20 @@ class LeftOut:
         return self.explained > max(2.0 * self.explained_error, LEAST_EXPLAINED)
 
     @property
+    def is_told(self) -> bool:
+        """Whether the draws tell of entries left out: not nearly all scores are doubtful."""
+        return are_told(self.doubtful)
+
+    @property
     def is_calibrated(self) -> bool:
-        """Whether the calibration error is one that true probabilities have, or slight."""
-        return is_calibrated(self.calibration_error, self.error_by_chance)
+        """Whether the calibration error is known, and one of true probabilities, or slight."""
+        return self.is_told and is_calibrated(self.calibration_error, self.error_by_chance)
 
     @property
     def calibration_text(self) -> str:
         """Whether probabilities are calibrated, in words."""
+        if not self.is_told:
+            return "calibrated or not: not known"
         return calibration_text(self.calibration_error, self.error_by_chance)
 
     @property
@@ -159,7 +168,7 @@ class LeftOut:
         names = ("explained", "explained_error", "baseline", "calibration_error")
         known = {name: getattr(self, name) for name in names}
         known |= {"stacking_weights": self.weights, "stacking_gain": self.gain}
-        known["stacking_gain_error"] = self.gain_error
+        known |= {"stacking_gain_error": self.gain_error, "doubtful": self.doubtful}
         return known | {"calibration_by_chance": self.error_by_chance}
 
 
@@ -191,29 +200,51 @@ class ModelCheck(LeftOut):
         """Statistics that replicates do not have, by name."""
         return tuple(self.statistics.index[self.statistics["p_value"] < UNLIKELY])
 
-    def __str__(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """What was found, without what to do about it."""
         share = percent(self.explained, self.explained_error)
-        first = f"explains {share} of what {self.baseline} leave"
+        first = f"{'explains' if self.is_told else 'may explain'} {share}"
         if not self.explains:
-            first = f"does not explain the data: {share} of what {self.baseline} leave"
-        parts = [first]
-        if not math.isnan(self.calibration_error):
+            first = f"does not explain the data: {share}"
+        parts = [f"{first} of what {self.baseline} leave"]
+        doubts = (
+            f"{self.doubtful:.0%} of the scores of entries left out are doubtful (Pareto k above "
+            f"{MAX_KHAT:g}): to be sure, hide entries (check=0.1, --check 0.1)"
+        )
+        if not self.is_told:
+            what = "whether probabilities are calibrated"
+            if math.isnan(self.calibration_error):
+                what = "how much"
+            parts.append(f"{what} is not known: too few draws to leave entries out")
+        elif not math.isnan(self.calibration_error):
             parts.append(
                 f"probabilities are {self.calibration_text} (error {self.calibration_error:.3f}, "
                 f"by chance up to {self.error_by_chance:.3f})"
             )
-        if self.doubtful > MANY_DOUBTFUL:
-            parts.append(
-                f"{self.doubtful:.0%} of the scores of entries left out are doubtful (Pareto k "
-                "above 0.7): to be sure, hide entries (check=0.1, --check 0.1)"
-            )
+        parts += [doubts] * (self.doubtful > MANY_DOUBTFUL)
         parts += [
             f"{name} of its replicates are not those of the data ({self._worst(name)})"
             for name in self.misfits
         ]
-        mended = not (self.explains and self.is_calibrated and set(self.misfits) <= {*SPREADS})
-        next_ = f" Next, {self.other_model}." if self.other_model and mended else ""
-        return f"The model {'; '.join(parts)}.{next_}"
+        return f"The model {'; '.join(parts)}."
+
+    @property
+    def advice(self) -> str:
+        """What to do next, and why, in a sentence; empty where nothing is wrong, or known to help.
+
+        The verdict says nothing of replicates: a fit of which it says the best may have others.
+        """
+        why = ["it explains nothing"] * (not self.explains)
+        why += ["probabilities are off"] * (self.is_told and not self.is_calibrated)
+        if not {*self.misfits} <= {*SPREADS}:  # which no other model mends
+            why.append(f"{in_words(self.misfits)} of its replicates are off")
+        if not (why and self.other_model):
+            return ""
+        return f"Next, as {' and '.join(why)}, {self.other_model}."
+
+    def __str__(self) -> str:
+        return f"{self.sentence} {self.advice}".rstrip()
 
     def __repr__(self) -> str:
         return str(self)
@@ -455,6 +486,17 @@ def is_calibrated(error: float, by_chance: float, beyond: float = 0.0) -> bool:
     """
     by_chance = 0.0 if math.isnan(by_chance) else by_chance
     return not error > max(by_chance + beyond, SLIGHT)
+
+
+def are_told(doubtful: float) -> bool:
+    """Tell whether draws say enough of entries left out, by the share of doubtful scores.
+
+    Examples
+    --------
+    >>> are_told(0.5), are_told(1.0), are_told(math.nan)
+    (True, False, True)
+    """
+    return not doubtful > MOST_DOUBTFUL
 
 
 def too_few(by_chance: float) -> bool:

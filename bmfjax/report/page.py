@@ -18,7 +18,7 @@ from bmfjax.report.style import default_parameters
 from bmfjax.specs import MODELS, SAMPLERS
 from bmfjax.specs.base import AUTO, parameters
 from bmfjax.store import PAGE_MARK, check_page
-from bmfjax.verdict import Number, Part, Status, rank_text
+from bmfjax.verdict import Number, Part, Predictions, Status, rank_text
 from bmfjax.verdict.undrawn import said_elsewhere
 
 #: What settings of a run are.
@@ -135,9 +135,14 @@ def _shade(fit) -> str:
 
 
 def _mark(part: Part) -> str:
-    """Return the class of a part of the verdict: a number by default is neither found nor given."""
-    by_default = isinstance(part, Number) and part.default is not None
-    return "by-default" if by_default else part.status.replace(" ", "-")
+    """Return the class of a part of the verdict.
+
+    A number by default is neither found nor given, and predictions that are true may say nothing.
+    """
+    neither = isinstance(part, Number) and part.default is not None
+    if isinstance(part, Predictions) and part.holds:
+        neither = "explains nothing" in part.lead
+    return "by-default" if neither else part.status.replace(" ", "-")
 
 
 def _about(fit, name: str) -> str:

@@ -75,6 +75,9 @@ class Figures:
     calibration_error, calibration_by_chance : float
         Mean distance of probabilities and shares of ones, and what it stays below in 95 % of cases
         if the probabilities are true.
+    doubtful : float
+        Share of the scores of entries left out of which the draws say too little. Where nearly all
+        are, calibration does not count.
     factors_holding, factors_of_most, factors_differing : tuple of str
         Names of the factors that hold; of those, and of `factors_rarely_found`, that most chains
         found but not all; and of those on which chains disagree. Empty ones are in none.
@@ -185,6 +188,7 @@ class Figures:
     stacking_gain_error: float | None = None
     calibration_error: float | None = None
     calibration_by_chance: float | None = None
+    doubtful: float | None = None
     factors_holding: tuple[str, ...] | None = None
     factors_of_most: tuple[str, ...] | None = None
     factors_differing: tuple[str, ...] | None = None

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from bmfjax.diagnostics.leave_one_out import percent
-from bmfjax.posterior.model_check import LEAST_EXPLAINED, is_calibrated, too_few
+from bmfjax.posterior.model_check import LEAST_EXPLAINED, are_told, is_calibrated, too_few
 from bmfjax.verdict.figures import NAN, Figures
 from bmfjax.verdict.part import (
     SCALARS,
@@ -21,6 +21,8 @@ from bmfjax.verdict.part import (
     unfinished,
 )
 
+#: What is said where nearly all scores of entries left out are doubtful.
+UNTOLD = "calibration not known: too few draws to leave entries out"
 #: Share of the deviance below which a model explains little.
 LITTLE = 0.05
 #: Share that may be explained, two standard errors above the estimate, from which on "nothing" is
@@ -64,6 +66,8 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
     share = figures.get("explained")
     told = [] if math.isnan(share) else [f"{_percent(figures)} explained"]
     nothing, wrong = explains(figures) == "nothing", misfit(figures)
+    if not is_known(figures):  # too much is explained, if at all, where an entry is not left out
+        told, share = [UNTOLD], NAN
     if nothing:
         # Such predictions may be true, as those of a model without factors are.
         told = ["no better than without factors"]
@@ -85,8 +89,10 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
             nothing_to_mend = not (off or nothing)
         status, remedy = Holds.HOLDS, "" if nothing_to_mend else other_model
         known = [] if math.isnan(within) else [f"to within {max(within, 0.01):.2f}"]
+        # What is wrong comes first, though they may be true.
+        what = f"are {told.pop()}" if nothing else "hold"
         # Entries left out say whether they are right, whoever found them.
-        said = f"predictions hold {_in_brackets([*known, *told, *filter(None, [off])])}"
+        said = f"predictions {what} {_in_brackets([*known, *told, *filter(None, [off])])}"
         said = said.rstrip()
     return Predictions(
         status=status,
@@ -139,10 +145,22 @@ def misfit(figures: Figures, bounds: Bounds = WIDE) -> str:
     'worse than without factors'
     """
     off = figures.get("calibration_error"), figures.get("calibration_by_chance")
-    if not is_calibrated(*off, bounds.off):
+    if is_known(figures) and not is_calibrated(*off, bounds.off):
         return f"probabilities off by {figures.calibration_error:.2f} on average"
     worse = figures.get("explained") + 2.0 * figures.get("explained_error") < 0.0
     return "worse than without factors" if worse else ""
+
+
+def is_known(figures: Figures) -> bool:
+    """Whether draws tell of entries left out, where they were asked; else calibration counts not.
+
+    Examples
+    --------
+    >>> off = dict(calibration_error=0.2, calibration_by_chance=0.02)
+    >>> [misfit(Figures(**off, doubtful=share)) for share in (0.5, 1.0)]
+    ['probabilities off by 0.20 on average', '']
+    """
+    return are_told(figures.get("doubtful"))
 
 
 def explains(figures: Figures) -> str:

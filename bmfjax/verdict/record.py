@@ -31,9 +31,11 @@ from bmfjax.verdict.figures import Figures
 from bmfjax.verdict.number import Number, disagreement, number_agrees, of_number, short_number
 from bmfjax.verdict.part import TIGHT, WIDE, Bounds, Holds, Part
 from bmfjax.verdict.predictions import (
+    UNTOLD,
     Predictions,
     apart,
     explains,
+    is_known,
     misfit,
     of_predictions,
     predictions_agree,
@@ -226,6 +228,7 @@ class Verdict:
         found = [f"{in_words(missed)} {do} not hold"] if missed else []
         found += ["the sampler is approximate"] * (self.figures.exact is False)
         found += ["the model explains nothing"] * (explains(self.figures) == "nothing")
+        found += [UNTOLD] * (not is_known(self.figures))
         off = misfit(self.figures, TIGHT)
         return found + [off] * bool(off and not misfit(self.figures))
 
@@ -258,8 +261,26 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """What holds and what does not, in at most 42 words."""
-        said = f"{self.opening}: {'; '.join(self.reasons)}."
+        """What holds and what does not, in at most 42 words.
+
+        What was found and holds is no reason not to rely on a run, and has a sentence of its own.
+
+        Examples
+        --------
+        >>> known = dict(num_chains=4, exact=True, chains_apart=0.0, mc_error=0.02, explained=0.0)
+        >>> known |= dict(factors_agreeing=1.0, factors_holding=(), factors_differing=())
+        >>> found = Verdict(Figures(**known, rank=0, rank_probability=0.98))
+        >>> print(found.sentence.partition(". ")[2].partition("(")[0])
+        Do not rely on this run: predictions are no better than without factors
+        >>> print(found.sentence.partition("); ")[2])
+        no factor is there. Their number is 0 with probability 0.98.
+        """
+        reasons, apart = list(self.reasons), ""
+        is_found = self.number.holds and self.figures.rank is not None
+        if self.status is Status.UNRELIABLE and is_found:
+            apart = f" {reasons[2][0].upper()}{reasons[2][1:]}."
+            del reasons[2]
+        said = f"{self.opening}: {'; '.join(reasons)}.{apart}"
         return f"{self.predictions.lead} {said}".lstrip()
 
     @property
@@ -472,7 +493,7 @@ def status_of(figures: Figures) -> Status:
         told = predictions.holds and not nothing
         return Status.IN_PART if told or most else Status.UNRELIABLE
     if figures.exact:
-        sure = agrees(figures, TIGHT) and not misfit(figures, TIGHT)
+        sure = agrees(figures, TIGHT) and is_known(figures) and not misfit(figures, TIGHT)
         sure = sure and not figures.is_of_one_start
         return Status.RELIABLE if sure else Status.USABLE
     return Status.IN_PART if has_wrong_spread(figures) else Status.USABLE

@@ -405,5 +405,21 @@ def test_the_check_names_what_to_fit_instead():
     rates = np.linspace(0.1, 0.9, 12)
     data = BinaryMatrix((rng.random((200, 12)) < rates).astype(float))
     wrong = model_check(Bernoulli(data, np.full(data.shape, 0.5)), other_model="fit another")
-    assert not wrong.fits and str(wrong).endswith(" Next, fit another.")
+    assert not wrong.fits and wrong.sentence.endswith(").")
+    assert wrong.advice.startswith("Next, as it explains nothing and probabilities are off and ")
+    assert str(wrong) == f"{wrong.sentence} {wrong.advice}"
+    # Where all else is right, the replicates are what it is advised for.
+    right = model_check(Bernoulli(data, np.broadcast_to(rates, data.shape)), other_model="another")
+    right = dataclasses.replace(right, explained=0.5, explained_error=0.01)
+    assert right.fits and not right.advice
+    off = right.statistics.assign(p_value=[0.0, 1.0, 0.0])
+    off = dataclasses.replace(right, statistics=off)
+    assert off.is_calibrated and off.advice == (
+        "Next, as row sums and pairs of columns of its replicates are off, another."
+    )
+    # Nothing is told of entries that could not be left out, nor advised because of them.
+    few = dataclasses.replace(right, doubtful=1.0)
+    assert not few.is_calibrated and not few.fits and not few.advice
+    assert "calibrated (error" in str(right) and "calibrated (error" not in str(few)
+    assert "may explain 50 ± 1 %" in str(few) and "is not known: too few draws" in str(few)
     assert "Next" not in str(model_check(Bernoulli(data, np.full(data.shape, 0.5))))
