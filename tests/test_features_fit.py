@@ -471,12 +471,20 @@ def test_time_that_is_up_before_a_step_leaves_the_shares_of_columns(planted, mon
         "% to ",
         "warm-up steps",
         "posterior itself",
+        "R-hat",
+        "Effective draws",
+        "Factors found",
     ):
         assert word not in said.partition("Words")[0]
     assert "in 2 factors, 2 of them empty: starts, no draws" in said
     assert "this page shows where chains began" in said and "drawsnone: starts" in said
     assert "Columns" not in said.partition("The factors")[2].partition("Empty: ")[2]
     assert cli._sampled(fit) == "4 starts, and no draws"
+    # Copies of starts have no figures of convergence, in no table.
+    attrs = fit.summary().attrs
+    assert not [n for n in attrs if n.startswith(("rhat", "ess_", "chains_apart", "mc_error"))]
+    table = bmfjax.compare([fit, fit])
+    assert table.printed.loc[["rhat", "doubtful"]].to_numpy().tolist() == [["-", "-"]] * 2
     # What is known stays.
     ones = {name: np.ones((1, 3, 2)) for name in ("usage", "basis")}
     state = AnnealedState(State(ones | {"presence": np.ones((1, 2))}), 0)

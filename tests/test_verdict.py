@@ -1247,6 +1247,10 @@ def test_the_verdict_says_where_the_time_was_up(taken, planned, drawn, note, sai
     found = with_short_warmup(Verdict(figures), planned, drawn)
     assert found.notes[0].startswith(note) and said in found.predictions.said
     assert found.status == "unreliable"
+    # Copies of a start have not converged.
+    of_chains = ("rhat", "ess_", "chains_apart", "mc_error", "factors_found", "factors_agreeing")
+    left = {n for n, v in found.figures.known().items() if n.startswith(of_chains) and v == v}
+    assert bool(left) is (taken + drawn > 0)
     # By default a run takes five minutes; of a warm-up that was cut, as many steps again follow.
     seconds = {0: 600, 20: 3000}.get(taken, 600)
     assert f"max_time={seconds}" in found.remedy and f"--max-time {seconds})" in found.remedy

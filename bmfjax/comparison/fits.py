@@ -81,7 +81,9 @@ class Comparison:
         """The table as text, a column a fit, without the verdicts, which stand below it."""
         shown = self.table.drop(columns="verdict").astype(object)
         for name in shown.columns.intersection(DIGITS):
-            shown[name] = [f"{value:z,{DIGITS[name]}}" for value in shown[name]]
+            shown[name] = [
+                "-" if pd.isna(value) else f"{value:z,{DIGITS[name]}}" for value in shown[name]
+            ]
         shown["partners"] = ["-" if pd.isna(value) else value for value in shown["partners"]]
         return shown.astype(str).T.rename_axis(index="figure", columns=None)
 
@@ -172,7 +174,11 @@ def compare(
     found = [scored_together(fit, cells) for fit in fits]
     scores = np.stack([f.log_score for f in found])
     observed = fits[0].data.num_rows * fits[0].data.num_columns - fits[0].data.num_missing
-    doubtful = [float(f.doubtful.mean()) for f in found]
+    # Of scores of starts, whose draws are copies, none looks doubtful.
+    doubtful = [
+        math.nan if fit.verdict.is_of_starts else float(one.doubtful.mean())
+        for fit, one in zip(fits, found, strict=True)
+    ]
     factors = _factors(fits, names)
     table = _table(fits, names, scores, observed, doubtful, factors)
     best, sentence = _sentence(table, [fit.verdict.holds("predictions") for fit in fits])

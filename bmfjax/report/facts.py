@@ -175,6 +175,8 @@ def bound(fit) -> Iterator[Fact]:
 
 def mixing(fit, *, of: str) -> Iterator[Fact]:
     """R-hat and effective draws of what the reconstruction is called."""
+    if fit.verdict.is_of_starts:
+        return
     figures = fit.figures
     of_entries, worst = _number(figures.rhat_product), _number(figures.rhat_product_worst)
     value, note = of_entries, f"99 % of the {of} have at most this; worst {worst}"
@@ -196,6 +198,8 @@ def mixing(fit, *, of: str) -> Iterator[Fact]:
 
 def rhat_of_starts(fit) -> Iterator[Fact]:
     """R-hat of the log odds across the starts of a variational fit."""
+    if fit.verdict.is_of_starts:
+        return
     worst = _number(fit.figures.rhat_product_worst)
     note = f"across starts; 99 % of the log odds have at most this; worst {worst}"
     yield Fact("R-hat", _number(fit.figures.rhat_product), note)
@@ -203,6 +207,8 @@ def rhat_of_starts(fit) -> Iterator[Fact]:
 
 def found(fit, *, runs: str = "chains") -> Iterator[Fact]:
     """Say how many factors all chains found, and how far apart the draws are."""
+    if fit.verdict.is_of_starts:
+        return
     agreeing, text = fit.figures.factors_agreeing, "not checked"
     if not math.isnan(agreeing):
         agreeing = number_agreeing(fit.figures, fit.rank)

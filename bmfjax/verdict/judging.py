@@ -94,6 +94,13 @@ def with_bound(judged: Verdict, drawn, bound: int, most: int, *, cramped: bool =
 
 # ---- a run that was stopped ----------------------------------------------------------------------
 
+#: Figures of convergence, which a fit without draws does not have.
+OF_CHAINS = (
+    *(one.name for one in dataclasses.fields(Figures) if one.name.startswith(("rhat", "ess_"))),
+    "chains_apart", "mc_error", "factors_found", "factors_chains", "layers_agreeing",
+    "rank_agreeing", "round_trips",
+)  # fmt: skip
+
 
 def with_short_warmup(judged: Verdict, planned: int, drawn: int) -> Verdict:
     """Say in a verdict that the time was up in the warm-up, or at fewer draws than a result takes.
@@ -118,6 +125,8 @@ def with_short_warmup(judged: Verdict, planned: int, drawn: int) -> Verdict:
     if is_start:
         why = "the time was up before the sampler drew, so that the draws repeat where chains began"
     found = judged.changed(planned_warmup=planned, converged=False)
+    if is_start:  # copies of starts look as if chains had converged
+        found = found.changed(factors_agreeing=NAN, **dict.fromkeys(OF_CHAINS))
     return dataclasses.replace(
         found, notes=(why,), remedies={"chains": AGAIN if is_start else RESUME}
     )
