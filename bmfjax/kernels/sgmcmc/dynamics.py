@@ -240,7 +240,8 @@ def stochastic_dynamics(
     ...     bounds={}, friction=1.0, step_size=None, usual_step=0.15, num_steps=10,
     ...     num_approach=10,
     ... )
-    >>> state, step = sgld.init(random.key(0), None, y), jax.jit(sgld.step)
+    >>> init, step = jax.jit(sgld.init), jax.jit(sgld.step)
+    >>> state = init(random.key(0), None, y)
     >>> for key in random.split(random.key(2), 20):
     ...     state, info = step(key, state, y)
     >>> bool(abs(state.position["mu"] - y.mean()) < 0.5)

@@ -142,7 +142,8 @@ def deep_ormachine(
     >>> data = deep_data(BinaryMatrix([[1, 1, 0], [1, 1, 0], [0, 0, 1]] * 5))
     >>> density = DeepDensity((15, 3), (2, 1))
     >>> algorithm = deep_ormachine(density)
-    >>> state, step = algorithm.init(random.key(0), None, data), jax.jit(algorithm.step)
+    >>> init, step = jax.jit(algorithm.init), jax.jit(algorithm.step)
+    >>> state = init(random.key(0), None, data)
     >>> errors = []
     >>> for key in random.split(random.key(3), 40):
     ...     state, info = step(key, state, data)
