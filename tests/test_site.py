@@ -122,8 +122,8 @@ TRACED = ("factorisation", "hierarchy", "counts", "ormachine_effects")
 def small_mcmc(kernel, **options):
     """Run the Boolean kernel for little; those of minibatches are quick.
 
-    NUTS is NumPyro's, and the kernels on the models above have runs of their own, in `tests/infer`
-    and in their examples: they are traced, not compiled.
+    NUTS is NumPyro's, and the kernels run in `tests/infer` and in their examples on models like
+    those above: here they are traced, not compiled.
     """
     model = getattr(kernel.model, "func", kernel.model)
     if isinstance(kernel, numpyro.infer.NUTS) or model.__name__ in TRACED:
