@@ -1373,19 +1373,36 @@ def _end(result, missing, output, arguments=(), required=None) -> int:
     how_far = f"after {reached}; the results in {output} are from these"
     if result.verdict.is_of_starts:
         how_far = f"before the sampler drew; the results in {output} are where chains began"
-    _say_error(f"{why} {how_far}{_kept_back() * timed_out}{more}")
+    kept = _kept_back(not result.verdict.is_of_starts) if timed_out else ""
+    _say_error(f"{why} {how_far}{kept}{more}")
     return code if timed_out else INTERRUPTED
 
 
-def _kept_back() -> str:
-    """Say when sampling ended because of the limit, and how much of the limit the report has."""
+def _kept_back(drew: bool = True) -> str:
+    """Say when sampling ended because of the limit, and what the time after it was for.
+
+    That is what was kept for the report; of a command that took longer what it did until now. Where
+    nothing was drawn there is no sampling that could have ended.
+    """
     from bmfjax.families.sampling import TOLD_SECONDS
     from bmfjax.progress import minutes
 
-    spent, kept = running_clock().ended or (0.0, 0.0)
-    if kept < TOLD_SECONDS:
+    clock = running_clock()
+    ended, kept = clock.ended or (0.0, 0.0)
+    over = clock.ended is not None and clock.limit is not None and clock.spent - clock.limit
+    if max(over, kept) < TOLD_SECONDS:
         return ""
-    return f" (sampling ended at {minutes(spent)}, and {kept:.0f} s were kept for the report)"
+    before = [what for begin, what in clock.works if begin <= ended]
+    said = "sampling ended" if drew or not before else f"{before[-1]} was given up"
+    after = f"and {kept:.0f} s were kept for the report"
+    if over >= TOLD_SECONDS:
+        spent = {what: s for what, s in clock.worked_on(ended).items() if s >= 1.0}
+        parts = [
+            f"{f'ending {what}' if what in before[-1:] else what} {s:.0f} s"
+            for what, s in spent.items()
+        ]
+        after = f"and the command ended {minutes(over)} after the limit: {', '.join(parts)}"
+    return f" ({said} at {minutes(ended)}, {after})"
 
 
 def _sampled(result) -> str:

@@ -47,6 +47,8 @@ class Clock:
         self.meanwhile: Callable[[], None] | None = None
         #: When work ended because of the limit, and the seconds kept for what follows it.
         self.ended: tuple[float, float] | None = None
+        #: What was worked on, and from when on, one after the other.
+        self.works: list[tuple[float, str]] = []
 
     @property
     def spent(self) -> float:
@@ -98,6 +100,20 @@ class Clock:
         """Note that work ends now because no time is left, and what is kept."""
         self.ended = self.spent, self.kept(after, drawn=drawn)
 
+    def note_work(self, what: str) -> None:
+        """Note what is worked on from now on."""
+        if not self.works or self.works[-1][1] != what:
+            self.works.append((self.spent, what))
+
+    def worked_on(self, since: float) -> dict[str, float]:
+        """Return what was worked on after so many seconds, and for how many seconds each."""
+        found: dict[str, float] = {}
+        ends = [begin for begin, _ in self.works[1:]] + [self.spent]
+        for (begin, what), end in zip(self.works, ends, strict=True):
+            if end > since:
+                found[what] = found.get(what, 0.0) + end - max(begin, since)
+        return found
+
     def use_wait(self) -> None:
         """Do what can be done while something is waited for; the next wait has nothing to do."""
         work, self.meanwhile = self.meanwhile, None
@@ -130,6 +146,12 @@ def clock_running(began: float | None = None) -> Iterator[Clock]:
         yield clock
     finally:
         _running.reset(token)
+
+
+def note_work(what: str) -> None:
+    """Note on the clock that runs, if there is one, what is worked on from now on."""
+    if (clock := _running.get()) is not None:
+        clock.note_work(what)
 
 
 def running_clock() -> Clock:

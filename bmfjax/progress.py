@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from bmfjax.clock import running_clock
+from bmfjax.clock import note_work, running_clock
 from bmfjax.errors import printable
 
 #: Seconds after which a plain line follows another: of something else, and of the same.
@@ -56,8 +56,11 @@ class _Status:
 
     @property
     def text(self) -> str:
-        spent, limit = minutes(self.clock.spent), self.clock.limit
-        of = "" if limit is None or math.isinf(limit) else f" of {minutes(limit)}"
+        now, limit = self.clock.spent, self.clock.limit
+        spent, of = minutes(now), ""
+        if limit is not None and not math.isinf(limit):
+            over = now - limit
+            of = f", {minutes(over)} over the limit" if over >= 1.0 else f" of {minutes(limit)}"
         said = f"{self.phase}: {self.note}" if self.note else self.phase
         return printable(f"{spent}{of}  {self.work}{said}")
 
@@ -70,6 +73,7 @@ _shown: ContextVar[_Status | None] = ContextVar("bmfjax status", default=None)
 
 def say(phase: str, note: str = "") -> None:
     """Say what runs now, and how far it is."""
+    note_work(phase)
     if (status := _shown.get()) is not None:
         status.phase, status.note = phase, note
 

@@ -441,6 +441,31 @@ def test_a_command_says_when_it_stopped_and_what_is_kept_for_the_report():
     assert said == " (sampling ended at 0:31, and 8 s were kept for the report)"
 
 
+@pytest.mark.parametrize("drew", [True, False])
+def test_a_command_says_what_it_did_after_the_limit(monkeypatch, drew):
+    now = types.SimpleNamespace(wall=0.0)
+    monkeypatch.setattr("bmfjax.clock.time.monotonic", lambda: now.wall)
+    work = "sampling" if drew else "compiling the sampler"
+    with clock_running() as clock:
+        clock.limit = 60.0
+        progress.say("loading")
+        now.wall = 2.0
+        progress.say(work, "1 of 300")
+        now.wall = 61.0
+        progress.say(work, "2 of 300")
+        clock.note_end()
+        now.wall = 64.0
+        progress.say("writing the results")
+        now.wall, shown = 84.0, progress._Status()
+        said, shown.phase = _kept_back(drew), "writing the results"
+        assert shown.text == "1:24, 0:24 over the limit  writing the results"
+        began = "sampling ended" if drew else f"{work} was given up"
+        assert said == (
+            f" ({began} at 1:01, and the command ended 0:24 after the limit: ending {work} 3 s, "
+            "writing the results 20 s)"
+        )
+
+
 def test_what_is_still_compiled_leaves_the_processor_to_the_report(monkeypatch):
     """The threads that compile and no others, even where one of them ends meanwhile."""
     put_back, over, compile = {}, threading.Event(), []
