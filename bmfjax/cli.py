@@ -1254,25 +1254,28 @@ def _read_data(options, mesh):
     return _load(options, options.data, kind, share_of)
 
 
-def _load(options, source, kind, share_of=None):
-    """Read a source as one kind of data, by the options of `_add_reading`."""
+def _load(options, source, kind, share_of=None, fitted=None):
+    """Read a source as one kind of data, by the options of `_add_reading`; new rows of a fit."""
     from bmfjax.data import BinaryMatrix, Ratings, load, load_ratings, load_real
     from bmfjax.data.datasets import dataset_names
     from bmfjax.data.io.formats import OF_BITS, is_text
     from bmfjax.data.io.load import load_share
+    from bmfjax.data.new_rows import load_new
 
     given = {name: getattr(options, name) for name in _READING}
     beside = ("anchors", "row_attributes", "column_attributes")
     reads_text = is_text(Path(source).suffix.lower()) and source not in dataset_names()
     if not reads_text and any(getattr(options, name, None) for name in beside):
         given |= {"decimal": "auto", "encoding": None}  # which are of those files
-    if kind is BinaryMatrix:
+    if kind is BinaryMatrix and fitted is None:
         return load(source, **given) if share_of is None else load_share(source, share_of, **given)
-    for name in OF_BITS:
+    for name in OF_BITS if kind is not BinaryMatrix else ():
         if given.pop(name) is not None:
             raise InputError(
                 f"--{name.replace('_', '-')} is for models of ones and zeros; leave it out"
             )
+    if fitted is not None:
+        return load_new(source, fitted, **given)
     if kind is Ratings:
         return load_ratings(source, scale=getattr(options, "scale", None), **given)
     return load_real(source, **given)
@@ -1293,13 +1296,10 @@ def _no_ratings(options):
 
 def _read_new(options, fitted):
     """Read rows for a fit as its own data are read, and say what was read."""
-    from bmfjax.data import Ratings
-    from bmfjax.predictions import matched_ratings
-
-    new = _load(options, options.new, type(fitted))
+    new = _load(options, options.new, type(fitted), fitted=fitted)
     # Beside the table, which may go to the standard output.
     _say(f"{options.new}: {new.reading}", error=True)
-    return matched_ratings(new, fitted) if isinstance(fitted, Ratings) else new
+    return new
 
 
 def _tell(result, output) -> None:
@@ -1681,7 +1681,8 @@ def _add_transform(commands) -> None:
         help="find the factors of new rows with a fit",
         formatter_class=_Help,
         description="Find the usage of new rows, given the basis of a fit. NEW has the columns of "
-        "the fitted data in the same order (ratings: columns of the same names).",
+        "the fitted data: by their names, in any order, where they have names, else in the same "
+        "order.",
     )
     transform.add_argument("directory", type=Path, metavar="DIR", help="a directory of bmfjax fit")
     transform.add_argument(

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bmfjax.data import InputError, Ratings
+from bmfjax.data import InputError
 from bmfjax.data.io.files import reading, replacing
 from bmfjax.data.reading.tables import is_id_name
 from bmfjax.data.reading.text import read_lines
 from bmfjax.posterior import cells, features, trust
-from bmfjax.posterior.selection import found_names, positions
+from bmfjax.posterior.selection import positions
 from bmfjax.report import interop
 from bmfjax.verdict.undrawn import warn_undrawn
 
@@ -124,24 +124,6 @@ def _unknown(line, side, field, names, hint):
         f"line {line}: {side} {field!r} is not in the fitted matrix, whose {side}s are {listed}; "
         f"write their names{hint}"
     )
-
-
-def matched_ratings(new: Ratings, fitted: Ratings) -> Ratings:
-    """Return new rows of ratings with the columns of a fit, found by their names."""
-    if not new.has_column_names:
-        return new
-    places = found_names(new.column_names, fitted.column_names)
-    if (places < 0).any():
-        name = new.column_names[int(np.argmax(places < 0))]
-        raise InputError(
-            f"the new rows rate {name!r}, which is no column of the fitted ratings; leave it out"
-        )
-    return Ratings(
-        new.rows, places[new.columns], new.values,
-        row_names=new.row_names if new.has_row_names else None,
-        column_names=fitted.column_names, shape=(new.num_rows, fitted.num_columns),
-        row_labels=new.row_labels, name=new.name,
-    )  # fmt: skip
 
 
 def usage_table(fit, new) -> pd.DataFrame:

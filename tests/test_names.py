@@ -160,3 +160,25 @@ def test_specific_columns_come_first(named):
         assert line.inside == column[inside].mean() and line.outside == column[~inside].mean()
     with pytest.raises(bmfjax.InputError, match="use to_frame\\('basis'\\)"):
         fit_of("nmf").to_frame("specific")
+
+
+def test_new_rows_of_a_file_are_completed_by_name(named, tmp_path):
+    names, paths = list(named.data.column_names), []
+    row = named.data.dense()[:1].copy()
+    row[0, 0] = np.nan
+    for turn in (1, -1):
+        new = bmfjax.BinaryMatrix(row[:, ::turn], None, ["z"], names[::turn])
+        paths.append(bmfjax.data.save(tmp_path / f"{turn}.npz", new) or tmp_path / f"{turn}.npz")
+    known, turned = (named.complete(path, frame=True) for path in paths)
+    pd.testing.assert_frame_equal(turned, known)
+    np.testing.assert_array_equal(known, named.complete(row))
+    assert known.index.tolist() == ["z"] and known.columns.tolist() == names
+    # In a list of pairs what is not listed is a zero, and what the fit has not is left out.
+    listed = tmp_path / "pairs.csv"
+    pairs = [("ann", names[3]), ("ann", "other"), ("bob", names[5]), ("bob", names[3])]
+    pd.DataFrame(pairs, columns=["user", "item"]).to_csv(listed, index=False)
+    ones = np.zeros((2, len(names)))
+    ones[[0, 1, 1], [3, 3, 5]] = 1
+    found = named.transform(listed, frame=True)
+    np.testing.assert_array_equal(found, named.transform(ones))
+    assert found.index.tolist() == ["ann", "bob"]

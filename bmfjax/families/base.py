@@ -29,6 +29,7 @@ from bmfjax.data.attributes import AttributeTable
 from bmfjax.data.blocks import blocks
 from bmfjax.data.io.load import is_there
 from bmfjax.data.names import in_words
+from bmfjax.data.new_rows import opened
 from bmfjax.data.reading.door import as_frame, is_frame
 from bmfjax.data.stores import Share
 from bmfjax.diagnostics import Alignment, Binarized
@@ -1172,6 +1173,7 @@ def data_figures(fit: Fit) -> dict:
 
 def matched_rows(fit: Fit, source: Any, read: Callable = read_binary) -> Data:
     """Return new rows, read as the fitted ones were, with the same columns."""
+    source = opened(source, fit)
     new = read(in_columns_of(fit.data, source), fit.model)
     check_columns(fit.data, new)
     return new

@@ -18,6 +18,7 @@ from bmfjax import models, verdict
 from bmfjax.data import BinaryMatrix, InputError, RealMatrix
 from bmfjax.data.anchors import check_weights
 from bmfjax.data.names import place_text
+from bmfjax.data.new_rows import opened
 from bmfjax.diagnostics import align
 from bmfjax.diagnostics.align import agreements, apply_permutation
 from bmfjax.families import memory
@@ -189,6 +190,7 @@ class PoissonFit(ModesMixin, NumbersFit):
     @of_draws
     def transform(self, new_rows, offset=None, *, frame: bool = False):
         """Return the mean usage of new rows, as `Fit.transform`; `offset` is theirs, (rows,)."""
+        new_rows = opened(new_rows, self)
         return self._as_usage(self._transform(new_rows, offset), new_rows, frame)
 
     def _transform(self, new_rows, offset=None) -> np.ndarray:

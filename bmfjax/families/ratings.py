@@ -40,6 +40,7 @@ from bmfjax.data.attributes import (
 from bmfjax.data.blocks import spaced
 from bmfjax.data.intake import as_table
 from bmfjax.data.names import names_of_index
+from bmfjax.data.new_rows import opened
 from bmfjax.data.reading.door import holds_lines, is_frame
 from bmfjax.diagnostics import agreement
 from bmfjax.diagnostics.align import agreements
@@ -1034,6 +1035,7 @@ def _known_of_new(fit, new, side, given):
 
 def _matrix(new, fit, side):
     """Give an array the names of the fit's lines on the side that stays."""
+    new = opened(new, fit) if side == "rows" else new
     if isinstance(new, Ratings | RealMatrix | BinaryMatrix):
         return new
     if isinstance(new, Mapping):

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bmfjax.data import checks
+from bmfjax.data.new_rows import opened
 from bmfjax.infer import whole_rows
 from bmfjax.posterior import products
 from bmfjax.posterior.selection import selected
@@ -213,6 +214,7 @@ class RowsMixin:
         """
         checks.whole("num_draws", num_draws)
         checks.seed_number(seed)
+        new = opened(new, self)
         names, new = tables.names_of_rows(new), self._new_rows(new)
         values = new.dense(np.float64)
         chance = whole_rows.mean_chance(self._row_terms(new, num_draws, True, seed))

@@ -12,6 +12,7 @@ from scipy.special import ndtr
 
 from bmfjax.data import BinaryMatrix, InputError, checks
 from bmfjax.data.blocks import spaced
+from bmfjax.data.new_rows import opened
 from bmfjax.infer.mcmc.truncated import numbers
 from bmfjax.posterior import cells, products, scores, selection
 from bmfjax.posterior.selection import is_all, selected
@@ -202,6 +203,7 @@ class PredictionsMixin:
         >>> bool(fit.score_new(row, [0], [13], [0.0])[0] < 0)
         True
         """
+        new = opened(new, self)
         i, j, values = _cells_of_new(self.data, new, i, j, values)
         self._check_observed(values)
         return self._score_new(new, i, j, values, checks.seed_number(seed))
@@ -223,11 +225,11 @@ class PredictionsMixin:
 
         Parameters
         ----------
-        new_rows : BinaryMatrix, array, or what the model was fitted to
-            As for `BinaryMatrix`. Columns of a data frame are found by name, in any order, and
-            those that the fit has not are left out; other kinds have the same columns in the same
-            order, which names are compared for (of `Ratings` by
-            ``column_names=fit.data.column_names``). Missing entries are left out.
+        new_rows : BinaryMatrix, array, path, or what the model was fitted to
+            As for `BinaryMatrix`. Columns of a data frame, and of a file whose columns have names,
+            are found by name, in any order, and those that the fit has not are left out; other
+            kinds have the same columns in the same order, which names are compared for (of
+            `Ratings` by ``column_names=fit.data.column_names``). Missing entries are left out.
         frame : bool
             Return a data frame with the names of rows and factors.
 
@@ -235,6 +237,7 @@ class PredictionsMixin:
         -------
         (rows, rank) float64, or pandas.DataFrame
         """
+        new_rows = opened(new_rows, self)
         return self._as_usage(self._transform(new_rows), new_rows, frame)
 
     def _transform(self, new_rows) -> np.ndarray:

@@ -195,7 +195,7 @@ def _parted(frame, row_names, label_column):
 
 
 def _read_batches(
-    file, name, share_of, *, binarize=None, row_names="auto", label_column=None, **others
+    file, name, share_of, *, binarize=None, row_names="auto", label_column=None, fitted=(), **others
 ):
     """Read a large table in blocks of rows; what is no value is read first."""
     for option in others:

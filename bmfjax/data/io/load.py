@@ -112,6 +112,16 @@ def load_share(source, share_of, **options):
     return found.shared_by(lambda: load(source, **options))
 
 
+def load_by_names(source, kind, names, **options):
+    """Load one kind of data whose columns are those of a fit, by the names of these.
+
+    In a table of texts these names tell the header and the columns of values.
+    """
+    with _located(source) as (path, name):
+        is_table = not is_annotated(path) and "columns" in _reader(kind, path).options
+        return _read(kind, path, options, **name, **({"fitted": tuple(names)} if is_table else {}))
+
+
 def load_real(path, *, duplicates="error", layer=None, use_raw=False, modality=None, **options):
     """Load a matrix of real numbers from a file.
 

@@ -152,6 +152,7 @@ def _long_frame(columns, names, head, layout, kind, asked) -> Found:
 
 def read_table(table: tables.Table, kind, asked: Asked) -> Found:
     """Decide what each column of a table is, and return its values."""
+    asked = tables.with_fitted(table, asked)
     parts = tables.roles_of(table, kind, asked)
     notes = ()
     if kind == BINARY:

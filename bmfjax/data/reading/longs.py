@@ -34,6 +34,7 @@ from bmfjax.data.reading.tables import (
     has_header,
     is_id_name,
     listed,
+    names_fitted,
     pair_of,
     words_in_name,
 )
@@ -41,7 +42,7 @@ from bmfjax.data.reading.tables import (
 #: Words in the name of a field of ratings.
 RATING_WORDS = frozenset(["rating", "ratings", "stars", "score", "value"])
 #: The options that mean something for lines of items.
-OF_ITEMS = frozenset(["layout", "missing", "encoding"])
+OF_ITEMS = frozenset(["layout", "missing", "encoding", "fitted"])
 #: Different numbers from which on those with leading zeros are ids, and no codes of answers.
 MOST_CODES = 12
 #: Lines from which on those of two fields may be a list of pairs.
@@ -154,6 +155,8 @@ def layout_of(head, kind, asked: Asked, separator=",") -> str:
     """Say what the lines of a text are, lists of fields; refuse what may be either."""
     if asked.layout != "auto":
         return asked.layout
+    if head and asked.header is not False and names_fitted(head[0], asked):
+        return "table"
     if kind == RATINGS:
         return _layout_of_ratings(head, asked, separator)
     if kind == BINARY and _are_baskets(head):

@@ -42,6 +42,8 @@ class Asked:
     decimal: str = AUTO
     encoding: str | None = None
     scale: tuple[float, float] | None = None
+    #: Names of the columns of a fit, of new rows for it.
+    fitted: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, **given: Any) -> Asked:

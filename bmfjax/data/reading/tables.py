@@ -6,6 +6,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -129,6 +130,8 @@ def has_header(head, kind, asked: Asked, layout="table") -> bool:
     if asked.header != "auto" or named:
         return asked.header is not False
     first, body = head[0], head[1:]
+    if names_fitted(first, asked):
+        return True
     fields = first[1:] if len(first) > 1 else first
     if first[0] == "" and any(fields):
         return True
@@ -150,6 +153,27 @@ def has_header(head, kind, asked: Asked, layout="table") -> bool:
     if kind == BINARY and asked.binarize is None:
         return not codes and _are_beside_bits(first, body)
     return _numbers_are_names(first, body, kind, layout)
+
+
+def names_fitted(first, asked: Asked) -> bool:
+    """Say whether a first line holds most names of the columns of a fit, and so is a header.
+
+    Names that are numbers may be values: all of them have to be there, in their order.
+    """
+    codes = {*asked.one, *asked.zero, *asked.missing}
+    names = [n for n in asked.fitted if n.lower() not in WORDS and n not in codes]
+    if all(map(is_value, names)):
+        return len(names) >= FEW and [field for field in first if field in set(names)] == names
+    return 2 * len(set(names) & set(first)) >= len(names)
+
+
+def with_fitted(table: Table, asked: Asked) -> Asked:
+    """Name the columns of values by those of a fit that a table of new rows has, if it has any."""
+    if asked.columns is not None or not (asked.fitted and table.names):
+        return asked
+    others = {*asked.ignore, *asked.label_column, *asked.one_hot}
+    own = tuple(n for n in asked.fitted if n in set(table.names) - others)
+    return replace(asked, columns=own) if own else asked
 
 
 def _is_text(field) -> bool:
