@@ -240,6 +240,7 @@ def test_new_rows_have_the_memberships_of_enumeration(planted, fitted):
     )
     values = np.array(planted[0][:5])
     found, d = few.transform(values), few.draws()
+    np.testing.assert_allclose(few.transform(values, kind="sd"), np.sqrt(found * (1 - found)))
     basis, level = d["basis"][0, 0], d["column_effect"][0, 0]
     scale, chance = d["row_scale"][0, 0], (d["usage_density"] * d["presence"])[0, 0]
     nodes = np.linspace(-5, 5, 201)

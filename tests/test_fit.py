@@ -112,6 +112,10 @@ def test_transform_gives_the_usage_of_the_fitted_rows(product, fitted):
     out = fitted.transform(both)
     assert np.isnan(out[0]).all()
     np.testing.assert_allclose(out[1], again[0], atol=1e-5)
+    with pytest.raises(InputError, match="kind is 'median'; choose 'mean' or 'sd'"):
+        fitted.transform(both, kind="median")
+    with pytest.raises(InputError, match="finds one usage of new rows for each draw, and no sd"):
+        fitted.transform(both, kind="sd")
     with pytest.raises(InputError, match="5 columns and the fitted matrix 24"):
         fitted.transform(np.zeros((2, 5)))
 

@@ -109,6 +109,11 @@ def test_new_rows_that_are_old_ones_get_their_usage(made, fitted):
     np.testing.assert_allclose(fitted.transform(made[0]), means, atol=0.02)
     one_empty = np.stack([np.full(40, np.nan), made[0][0]])
     assert np.abs(fitted.transform(one_empty)[0]).max() < 1e-6
+    sd = fitted.transform(one_empty, kind="sd")
+    np.testing.assert_allclose(sd[0], 1.0, rtol=1e-5)  # that of the prior
+    at = {n: fitted.approximation[f"usage_{n}"][:, 0, :2] for n in ("mean", "variance")}
+    total = at["variance"].mean(0) + at["mean"].var(0)
+    np.testing.assert_allclose(sd[1], np.sqrt(total), rtol=0.05)
     with pytest.raises(InputError, match="new rows have 39 columns"):
         fitted.transform(made[0][:, 1:])
 

@@ -45,6 +45,10 @@ def test_new_rows_of_a_frame_are_found_by_name_in_any_order(named):
     mixed = frame.iloc[:, ::-1]
     usage = named.transform(mixed, frame=True)
     np.testing.assert_array_equal(usage, named.transform(dense))
+    # Bits have the standard deviation of their probability.
+    sd = named.transform(mixed, kind="sd", frame=True)
+    np.testing.assert_allclose(sd, np.sqrt(usage * (1 - usage)))
+    assert sd.index.equals(usage.index) and sd.columns.equals(usage.columns)
     assert usage.index.tolist() == ["x", "y", "z"]
     assert usage.columns.tolist() == ["the elder", "factor 2"]
     mixed = mixed.astype(float)

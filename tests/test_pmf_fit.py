@@ -153,6 +153,7 @@ def test_new_lines_are_predicted_given_the_other_side(model, side):
         cells = new.rows[::3], new.columns[::3], new.values[::3]
         scored = scores.predictive(given, cells)
         np.testing.assert_allclose(fit.score_new(new, *cells), scored, rtol=1e-4)
+        np.testing.assert_array_equal(fit.transform(new, kind="sd"), given.usage_sd)
     assert given.data.shape == new.shape
 
 

@@ -67,6 +67,8 @@ def test_new_rows_have_the_usage_of_rows_like_them(tmp_path):
     fit, (counts, _, offset) = fitted(), planted()
     found = fit.transform(pd.DataFrame(counts[:6], columns=fit.data.column_names), offset[:6])
     np.testing.assert_allclose(found, fit.usage[:6], rtol=0.1, atol=2.0)
+    sd = fit.transform(counts[:6], offset[:6], kind="sd")
+    np.testing.assert_allclose(sd, fit.usage_sd[:6], rtol=0.5, atol=1.0)
     with pytest.raises(InputError, match="that of new rows is not known; give transform"):
         fit.transform(counts[:6])
     fit.save(tmp_path / "fit")

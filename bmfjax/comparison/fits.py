@@ -174,7 +174,7 @@ def compare(
     found = [scored_together(fit, cells) for fit in fits]
     scores = np.stack([f.log_score for f in found])
     observed = fits[0].data.num_rows * fits[0].data.num_columns - fits[0].data.num_missing
-    # Of scores of starts, whose draws are copies, none looks doubtful.
+    # No score of starts, whose draws are copies, looks doubtful.
     doubtful = [
         math.nan if fit.verdict.is_of_starts else float(one.doubtful.mean())
         for fit, one in zip(fits, found, strict=True)

@@ -296,6 +296,12 @@ class ExactLogisticFit(LogOddsFit):
         drawn = self._draws_of_new(matched_rows(self, new_rows), 0)
         return drawn["usage"].mean((0, 1), dtype=float)
 
+    def _sd_of_new(self, new_rows) -> np.ndarray:
+        if self._is_boolean:
+            return super()._sd_of_new(new_rows)
+        drawn = self._draws_of_new(matched_rows(self, new_rows), 0)
+        return drawn["usage"].std((0, 1), dtype=float)
+
     def _with_rows(self, new, seed):
         new = matched_rows(self, new)
         return self._with_drawn(new, self._draws_of_new(new, seed))
@@ -397,6 +403,11 @@ class LogisticFit(LogOddsFit):
     def _transform(self, new_rows) -> np.ndarray:
         mean, _ = self._usage_of_new(matched_rows(self, new_rows))
         return mean[..., : self.rank].mean(0, dtype=float)
+
+    def _sd_of_new(self, new_rows) -> np.ndarray:
+        moments = self._usage_of_new(matched_rows(self, new_rows))
+        mean, variance = (m[..., : self.rank].astype(float) for m in moments)
+        return np.sqrt(variance.mean(0) + mean.var(0))
 
     def _prior_usage_sd(self, chain):
         if "relevance_shape" not in self.approximation:

@@ -188,14 +188,19 @@ class PoissonFit(ModesMixin, NumbersFit):
             raise InputError("values has numbers that are no counts; give what was observed")
 
     @of_draws
-    def transform(self, new_rows, offset=None, *, frame: bool = False):
-        """Return the mean usage of new rows, as `Fit.transform`; `offset` is theirs, (rows,)."""
+    def transform(self, new_rows, offset=None, *, kind: str = "mean", frame: bool = False):
+        """Return the usage of new rows, as `Fit.transform`; `offset` is theirs, (rows,)."""
+        found = self._transform if self._is_mean_usage(kind) else self._sd_of_new
         new_rows = opened(new_rows, self)
-        return self._as_usage(self._transform(new_rows, offset), new_rows, frame)
+        return self._as_usage(found(new_rows, offset), new_rows, frame)
 
     def _transform(self, new_rows, offset=None) -> np.ndarray:
         new = matched_rows(self, new_rows, _read_counts)
         return self._usage_of_new(new, 0, offset).mean((0, 1), dtype=float)
+
+    def _sd_of_new(self, new_rows, offset=None) -> np.ndarray:
+        new = matched_rows(self, new_rows, _read_counts)
+        return self._usage_of_new(new, 0, offset).std((0, 1), dtype=float)
 
     def _with_rows(self, new, seed):
         new = matched_rows(self, new, _read_counts)

@@ -461,6 +461,9 @@ class RatingsFit(NumbersFit):
     def _transform(self, new_rows) -> np.ndarray:
         return self.given_new(new_rows)._usage
 
+    def _sd_of_new(self, new_rows) -> np.ndarray:
+        return self.given_new(new_rows)._usage_sd
+
     def _with_rows(self, new, seed):
         new = _matrix(new, self, "rows")
         check_columns(self.data, new)

@@ -209,7 +209,7 @@ class PredictionsMixin:
         return self._score_new(new, i, j, values, checks.seed_number(seed))
 
     @of_draws
-    def transform(self, new_rows, *, frame: bool = False):
+    def transform(self, new_rows, *, kind: str = "mean", frame: bool = False):
         r"""Usage of new rows, given the fitted basis.
 
         For the Boolean model the posterior mean given draws of everything else, which the new rows
@@ -230,15 +230,42 @@ class PredictionsMixin:
             are found by name, in any order, and those that the fit has not are left out; other
             kinds have the same columns in the same order, which names are compared for (of
             `Ratings` by ``column_names=fit.data.column_names``). Missing entries are left out.
+        kind : {"mean", "sd"}
+            "sd" returns the posterior standard deviation. The mean m of the Boolean models and
+            "features" is the probability that a row has the factor, and their standard deviation
+            :math:`\sqrt{m (1-m)}`.
+            The relaxed and the nonnegative model find one usage for each draw, and have none.
         frame : bool
             Return a data frame with the names of rows and factors.
 
         Returns
         -------
         (rows, rank) float64, or pandas.DataFrame
+
+        Raises
+        ------
+        InputError
+            For another kind, one that the model does not have, and rows that cannot be read.
         """
+        found = self._transform if self._is_mean_usage(kind) else self._sd_of_new
         new_rows = opened(new_rows, self)
-        return self._as_usage(self._transform(new_rows), new_rows, frame)
+        return self._as_usage(found(new_rows), new_rows, frame)
+
+    def _is_mean_usage(self, kind: str) -> bool:
+        """Whether this kind of usage of new rows is the mean, and not "sd"; refuse others."""
+        if kind not in ("mean", "sd"):
+            raise InputError(f"kind is {kind!r}; choose 'mean' or 'sd'")
+        return kind == "mean"
+
+    def _sd_of_new(self, new_rows) -> np.ndarray:
+        """Return posterior standard deviations of the usage of new rows, (rows, rank)."""
+        if self._is_boolean:
+            mean = self._transform(new_rows)
+            return np.sqrt(mean * (1.0 - mean))
+        raise InputError(
+            f"model {self.model!r} finds one usage of new rows for each draw, and no sd; leave "
+            "kind out"
+        )
 
     def _transform(self, new_rows) -> np.ndarray:
         """Return what `transform` does, as an array."""
