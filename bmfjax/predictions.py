@@ -39,7 +39,7 @@ def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = Fals
 
     The columns are the names `row` and `column`, `mean`, `sd`, `lower` and `upper` (ends of the
     central interval), and `p_one`, the probability that the true entry is a one, or `p_observed_1`,
-    ... of every star. Of models of log odds the first four are `log_odds`, `log_odds_sd`,
+    ... of every star. Models of log odds name the first four `log_odds`, `log_odds_sd`,
     `log_odds_lower` and `log_odds_upper`. With `noisy`, it is `p_observed` of an observation, and
     what that does not have is left out.
     """

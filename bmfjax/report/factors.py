@@ -110,7 +110,7 @@ HOLDS_AND_REAL = (
 def factors(fit, *, note: str, card: Callable, shades: Shades | None = None) -> Section:
     """Show a card for each factor, in the order of the fit, and with `shades` the heat maps.
 
-    Of starts those without rows or columns are left out: there is nothing to tell of them.
+    Factors of starts without rows or columns are left out: there is nothing to tell of them.
     """
     table = summary_with_trust(fit) if hasattr(fit, "tiles") else fit.summary()
     shown, real = np.arange(fit.rank), None
