@@ -347,6 +347,23 @@ def test_a_first_line_like_all_others_is_no_header(tmp_path, read, lines, said):
     assert found.num_rows == lines.count("\n") and not found.has_column_names
 
 
+@pytest.mark.parametrize("odd", ["0", "1", "7", "T"])
+@pytest.mark.parametrize("at", [0, 5, 19])
+def test_a_number_among_names_is_the_name_of_a_column(tmp_path, odd, at):
+    names = [f"gene{k}" for k in range(20)]
+    names[at] = odd
+    zero, one = "FT" if odd == "T" else "01"
+    bits = [[zero, one] * 10, [one] * 20, [one, zero] * 10]
+    path = written(tmp_path, "\n".join(",".join(row) for row in (names, *bits)))
+    assert load(path).column_names == tuple(names)
+    if odd != "T":
+        assert load_real(path).column_names == tuple(names)
+    # Where few of the line can only be names it is asked about, and the message says why.
+    rows = [[odd, zero, "a", "b"], *(row[:4] for row in bits)]
+    with pytest.raises(InputError, match=f"because of '{odd}' in field 1; say header=True"):
+        load(written(tmp_path, "\n".join(map(",".join, rows))))
+
+
 @pytest.mark.parametrize(
     "text",
     [

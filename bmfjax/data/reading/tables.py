@@ -144,10 +144,12 @@ def has_header(head, kind, asked: Asked, layout="table") -> bool:
         return [row[k + shift] for row in body if len(row) > k + shift]
 
     words = [k for k, text in enumerate(first) if _is_word(text, cells(k))]
+    if _are_names(first, [k for k in range(len(first)) if k not in words], codes, cells):
+        return True
     names = {k: first[k] for k in texts if k not in words and first[k] not in cells(k)}
     unclear = words and not (shift or is_id_name(first[0]))  # which no row begins with
     if names and body and (unclear or _may_be_row(first, body, names.values(), map(cells, names))):
-        raise _unclear_header()
+        raise _unclear_header(first, first[words[0]] if words else _value_in(first))
     if texts:
         return bool(names)
     if kind == BINARY and asked.binarize is None:
@@ -179,6 +181,31 @@ def with_fitted(table: Table, asked: Asked) -> Asked:
 def _is_text(field) -> bool:
     """Say whether a field is no value, and no mark such as ?, which names nothing."""
     return not is_value(field, True) and any(map(str.isalnum, field))
+
+
+def _are_names(first, places, codes, cells) -> bool:
+    """Say whether nearly all fields of a first line can only be names.
+
+    They are different words above columns of values; as cells they would be odd, all of them.
+    """
+    words = [k for k in places if _is_text(first[k]) and first[k] not in codes]
+    words = [k for k in words if not _LIKE_NUMBER.fullmatch(first[k])]
+    sure = []
+    for k in words:
+        below = {cell.lower() for cell in cells(k)} - MISSING_MARKS
+        if below and first[k].lower() not in below and not any(map(_is_word_of_text, below)):
+            sure.append(first[k])
+    return len(sure) >= FEW - 1 and len(set(sure)) == len(sure) and 4 * len(sure) >= 3 * len(first)
+
+
+def _is_word_of_text(cell) -> bool:
+    return _is_text(cell) and cell not in WORDS | NO_ANSWERS
+
+
+def _value_in(first) -> str:
+    """Return the field of a first line that may be a value."""
+    values = [f for f in first if _number(f) is not None or _LIKE_NUMBER.fullmatch(f)]
+    return next(iter(values), first[0])
 
 
 def _may_be_row(first, body, names, columns) -> bool:
@@ -223,7 +250,8 @@ def _are_beside_bits(first, body) -> bool:
     others = [v for v in own if v not in (0, 1)]
     counts = (np.diff(own) > 0).all() and (len(own) >= FEW or _are_even(own))
     if set(others) & {*SENTINELS} or (0 < len(others) < len(own) and not counts):  # maybe a slip
-        raise _unclear_header()
+        odd = next((v for v in others if v in SENTINELS), others[0])
+        raise _unclear_header(first, next(text for text in first if number(text) == odd))
     return len(others) > 0
 
 
@@ -247,7 +275,7 @@ def _numbers_are_names(first, body, kind, layout) -> bool:
     few, own = len(first) <= FEW, [_number(text) for text in first[1:]]
     may_be = word and layout == "table"
     if few and not word and layout == "table" and _is_unlike(first, body):
-        raise _unclear_header()
+        raise _unclear_header(first)
     if (few and not may_be) or len(own) < 2 or None in own or not (np.diff(own) > 0).all():
         return False
     if body and all(len(row) == len(first) + 1 for row in body):  # as R writes it
@@ -260,9 +288,9 @@ def _numbers_are_names(first, body, kind, layout) -> bool:
         if kind == REAL and any(v != round(v) for v in own):
             return False
         if not (word and beyond and not few) or kind == REAL:
-            raise _unclear_header()
+            raise _unclear_header(first)
     elif (few and not _are_even(own)) or _counted([row[0] for row in (first, *body)]):
-        raise _unclear_header()
+        raise _unclear_header(first)
     return True
 
 
@@ -282,10 +310,13 @@ def _is_unlike(first, body) -> bool:
     return len(own) > 1 and (own[0] > max(below) or (mixed and own[-1] < min(below)))
 
 
-def _unclear_header() -> InputError:
+def _unclear_header(first, text=None) -> InputError:
+    """Return the error for a first line of which some field, a text, may be a value or a name."""
+    text = _value_in(first) if text is None else text
     return InputError(
-        "the first line may be ratings or other values, or names of columns; say header=True or "
-        "header=False (--header, --no-header)"
+        "the first line may be ratings or other values, or names of columns, because of "
+        f"{text[:60]!r} in field {first.index(text) + 1}; say header=True or header=False "
+        "(--header, --no-header)"
     )
 
 
