@@ -64,6 +64,8 @@ def test_hidden_ratings_are_predicted_with_right_intervals():
     assert 0.82 < np.mean((low < fits[i, j]) & (fits[i, j] < high)) < 0.97
     assert fit.other_draws["precision"].mean() ** -0.5 == pytest.approx(NOISE, rel=0.1)
     assert fit.figures.converged and str(fit.verdict).startswith(("Reliable", "Usable"))
+    assert abs(fit.figures.coverage - 0.9) < 0.03 and not fit.check().misfits
+    assert fit.figures.coverage_error < fit.figures.coverage_by_chance
 
 
 def test_a_grid_of_cells_is_the_same_cells_and_names_are_looked_up():
@@ -128,6 +130,7 @@ def test_ones_and_stars_are_predicted(model):
     low, high = fit.predict_cells(i, j, "interval", 0.9, noisy=True)
     assert np.isin(low, np.arange(1, 6)).all()
     assert np.mean((low <= values) & (values <= high)) > 0.88
+    assert abs(fit.figures.coverage - 0.9) < 0.03 and fit.check().intervals.holds
     assert data.scale == (1, 5)
     assert fit.figures.rhat >= fit.figures.rhat_cutpoints
 

@@ -594,10 +594,16 @@ class OrderedProbitFit(RatingsFit):
             )
 
     def _log_density(self, i, j, values):
-        fits = cells.cell_draws(self, i, j)
+        return scores.star_density(*self._between_cuts(i, j, values))
+
+    def _below(self, i, j, values):
+        return scores.below_star(*self._between_cuts(i, j, values))
+
+    def _between_cuts(self, i, j, values):
+        """Return positions of stars (cell,), draws of fits (draw, cell) and of cut points."""
+        fits = self._fits(i, j)
         at = np.searchsorted(np.asarray(self.settings["stars"], float), values)
-        cuts = self.other_draws["cutpoints"].reshape(len(fits), -1)
-        return scores.star_density(at, fits, cuts)
+        return at, fits, self.other_draws["cutpoints"].reshape(len(fits), -1)
 
     def _replicates(self, i, j, rng):
         stars = np.asarray(self.settings["stars"], float)

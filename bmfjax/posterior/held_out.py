@@ -15,13 +15,17 @@ from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.posterior.model_check import (
     BINARY,
     DISCRETE,
+    Coverage,
     baseline_of_others,
     calibration,
     calibration_text,
+    coverage,
     explained_share,
+    has_intervals,
     is_calibrated,
+    scatter_of_lines,
 )
-from bmfjax.posterior.scores import observed_sample, predictive
+from bmfjax.posterior.scores import observed_sample, places, places_left_out, predictive
 
 #: Cells that are hidden at most.
 MOST_CELLS = 20_000
@@ -112,6 +116,9 @@ class HeldOut:
         if the probabilities are true; NaN of other data.
     complete : bool
         Whether the fit without them ended by itself, or had all draws that were asked for.
+    coverage, coverage_scattered, coverage_error, coverage_by_chance : float
+        Shares of them in their predictive intervals of 90 %, as in
+        `bmfjax.posterior.model_check.Coverage`; rows and columns scatter as what was fitted says.
     """
 
     share: float
@@ -124,6 +131,15 @@ class HeldOut:
     calibration_error: float
     error_by_chance: float
     complete: bool
+    coverage: float = math.nan
+    coverage_scattered: float = math.nan
+    coverage_error: float = math.nan
+    coverage_by_chance: float = math.nan
+
+    @property
+    def intervals(self) -> Coverage:
+        """How many entries lie in their predictive intervals."""
+        return Coverage(*(getattr(self, name) for name in Coverage._fields))
 
     @property
     def is_calibrated(self) -> bool:
@@ -135,7 +151,8 @@ class HeldOut:
         """What the verdict rests on, by the names of its figures."""
         names = ("explained", "explained_error", "baseline", "calibration_error")
         known = {name: getattr(self, name) for name in names}
-        return known | {"calibration_by_chance": self.error_by_chance, "doubtful": 0.0}
+        known |= {"calibration_by_chance": self.error_by_chance, "doubtful": 0.0}
+        return known | self.intervals.figures
 
     def stored(self) -> dict:
         """Return plain values, None for NaN; `of_stored` reads them."""
@@ -144,8 +161,8 @@ class HeldOut:
 
     @classmethod
     def of_stored(cls, stored: Mapping) -> HeldOut:
-        """Return what `stored` returned."""
-        names = [one.name for one in fields(cls)]
+        """Return what `stored` returned; earlier versions stored no coverage."""
+        names = [one.name for one in fields(cls) if one.name in stored]
         return cls(**{n: math.nan if stored[n] is None else stored[n] for n in names})
 
     def __str__(self) -> str:
@@ -153,6 +170,8 @@ class HeldOut:
         cut = "" if self.complete else " that was cut short"
         share = percent(self.explained, self.explained_error)
         text = f"{number}a first fit{cut}: it explains {share} of what {self.baseline} leave"
+        if self.intervals.figures:
+            return f"{text}, and {self.intervals}."
         if math.isnan(self.calibration_error):
             return f"{text}."
         state = calibration_text(self.calibration_error, self.error_by_chance)
@@ -180,10 +199,15 @@ def held_out(fit, cells, share: float, seed: int = 0) -> HeldOut:
         is_one = cells[2] > 0.5
         one = np.where(is_one, np.exp(scores), -np.expm1(scores))
         _, wrong, by_chance = calibration(one, is_one, seed)
+    intervals = Coverage()
+    if has_intervals(fit):
+        seen = observed_sample(fit.data, seed=seed)
+        scatter = scatter_of_lines(places_left_out(fit, seen), seen[:2], cells[:2])
+        intervals = coverage(places(fit, cells), scatter, seed)
     return HeldOut(
         share=float(share), num_entries=len(cells[0]), explained=explained, explained_error=error,
         baseline=baseline,
         log_score=float(scores.mean()), baseline_score=float(plain.mean()),
         calibration_error=wrong, error_by_chance=by_chance,
-        complete=bool(fit.figures.complete),
+        complete=bool(fit.figures.complete), **intervals._asdict(),
     )  # fmt: skip

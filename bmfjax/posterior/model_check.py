@@ -20,6 +20,17 @@ Three questions, each about observed entries:
   nearer to chance counts: where many entries share a probability, leaving out a one makes it
   smaller and leaving out a zero larger, so that the first order sorts them by what they are; where
   few do, the second does.
+* **Do intervals hold what they say?** Of numbers with normal noise, and of stars, the share of
+  entries in their central intervals of 90 %: those whose probability integral transform
+  :math:`P(x' \le x_{ij} \mid x_{-ij})` lies between 0.05 and 0.95 (Gelman et al. 2013, "Bayesian
+  Data Analysis", third edition, chapter 7; Vehtari, Gelman, Gabry 2017). A star has a range of
+  these, of which the part between counts, the mean of what a random one in it has (Czado, Gneiting,
+  Held 2009, "Predictive model assessment for count data", Biometrics 65). As noise that is too
+  small for some lines and too large for others may be right on average, entries are sorted into
+  halves by how far out the others of their row and column lie, which says nothing of an entry
+  under the model. Only too few in an interval count against it: the ends of a scale, and numbers
+  that are rounded, make those of normal noise too wide, and so do entries that the draws say too
+  little of.
 * **Do replicates look like the data?** Sums of rows, sums of columns and what pairs of columns have
   in common are compared with those of data that the draws make (Gelman, Meng, Stern 1996,
   "Posterior predictive assessment of model fitness via realized discrepancies", Statistica Sinica
@@ -38,6 +49,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -51,18 +63,25 @@ from bmfjax.data.blocks import blocks, spaced
 from bmfjax.data.names import in_words
 from bmfjax.diagnostics import stacking_weights
 from bmfjax.diagnostics.leave_one_out import MAX_KHAT, percent
+from bmfjax.posterior.cells import tails
 from bmfjax.posterior.pointwise import some_draws
 from bmfjax.posterior.scores import (
     MAX_SCORED,
     averaged,
     count_density,
     observed_sample,
+    places_left_out,
     scored_and_predicted,
 )
 from bmfjax.specs.run import ACCURATE, SLIGHT
 
 #: Bins of predictive probabilities, and draws of the calibration error by chance.
 BINS, DRAWN = 10, 1000
+#: The probability of the intervals that are looked at.
+LEVEL = 0.9
+#: Other entries of a row or column that say whether it scatters more, at least: of fewer, what is
+#: fitted to them and to the entry makes all lie farther out together.
+FEW_OTHERS = 10
 #: Parts of the entries by which stacking weights are tried.
 WEIGHED = 5
 #: Replicates, and the entries of each: rows are drawn at random up to this many.
@@ -91,6 +110,55 @@ LEAST_EXPLAINED = 0.005
 MANY_DOUBTFUL, MOST_DOUBTFUL = 0.1, 0.9
 #: Prior entries of a column, spread over its values: Jeffreys' for two.
 PRIOR = 1.0
+
+
+class Coverage(NamedTuple):
+    """How many entries lie in their predictive intervals of 90 %; NaN of data without these.
+
+    Attributes
+    ----------
+    coverage : float
+        Share of the entries.
+    coverage_scattered : float
+        Of the half in rows and columns whose other entries lie farthest out; of all where lines
+        have too few others to tell.
+    coverage_error : float
+        By how much the shares of both halves fall short of 90 %, on average over entries.
+    coverage_by_chance : float
+        What that stays below in 95 % of cases if the intervals are true.
+    """
+
+    coverage: float = math.nan
+    coverage_scattered: float = math.nan
+    coverage_error: float = math.nan
+    coverage_by_chance: float = math.nan
+
+    @property
+    def holds(self) -> bool:
+        """Whether intervals hold as many entries as chance leaves, or slightly fewer."""
+        return is_calibrated(self.coverage_error, self.coverage_by_chance, SLIGHT)
+
+    @property
+    def figures(self) -> dict:
+        """Its fields by name; none where there are no intervals."""
+        return {} if math.isnan(self.coverage) else self._asdict()
+
+    def __str__(self) -> str:
+        """Say how many entries the intervals hold.
+
+        Examples
+        --------
+        >>> print(Coverage(0.91, 0.9, 0.0, 0.01))
+        90 % intervals hold 91 % of them
+        >>> print(Coverage(0.89, 0.79, 0.055, 0.01))
+        90 % intervals hold 89 % of them, and 79 % in rows and columns that scatter most
+        """
+        text = f"90 % intervals hold {100 * self.coverage:.0f} % of them"
+        if self.coverage_error > self.coverage_by_chance:
+            text += (
+                f", and {100 * self.coverage_scattered:.0f} % in rows and columns that scatter most"
+            )
+        return text
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,6 +192,9 @@ class LeftOut:
         choice, and its standard error.
     doubtful : float
         Share of the entries whose scores the draws say too little of (Pareto k above 0.7).
+    intervals : Coverage
+        Shares of entries in their predictive intervals of 90 %, each left out; NaN of data other
+        than numbers with normal noise and stars.
     """
 
     explained: float
@@ -139,6 +210,7 @@ class LeftOut:
     gain: float | None
     gain_error: float | None
     doubtful: float = dataclasses.field(default=0.0, kw_only=True)
+    intervals: Coverage = dataclasses.field(default=Coverage(), kw_only=True)
 
     @property
     def explains(self) -> bool:
@@ -169,7 +241,7 @@ class LeftOut:
         known = {name: getattr(self, name) for name in names}
         known |= {"stacking_weights": self.weights, "stacking_gain": self.gain}
         known |= {"stacking_gain_error": self.gain_error, "doubtful": self.doubtful}
-        return known | {"calibration_by_chance": self.error_by_chance}
+        return known | {"calibration_by_chance": self.error_by_chance} | self.intervals.figures
 
 
 @dataclass(frozen=True, repr=False)
@@ -193,7 +265,9 @@ class ModelCheck(LeftOut):
     @property
     def fits(self) -> bool:
         """Whether the model explains something, is calibrated, and has replicates like the data."""
-        return bool(self.explains and self.is_calibrated and not self.misfits)
+        return bool(
+            self.explains and self.is_calibrated and self.intervals.holds and not self.misfits
+        )
 
     @property
     def misfits(self) -> tuple[str, ...]:
@@ -222,6 +296,8 @@ class ModelCheck(LeftOut):
                 f"probabilities are {self.calibration_text} (error {self.calibration_error:.3f}, "
                 f"by chance up to {self.error_by_chance:.3f})"
             )
+        if self.is_told and self.intervals.figures:
+            parts.append(f"{self.intervals}".replace("them", "the entries left out"))
         parts += [doubts] * (self.doubtful > MANY_DOUBTFUL)
         parts += [
             f"{name} of its replicates are not those of the data ({self._worst(name)})"
@@ -287,10 +363,14 @@ def left_out(fit, max_entries: int = MAX_SCORED, seed: int = 0) -> LeftOut:
         )
         found = [calibration(one, is_one, seed, order) for order in (one, fitted)]
         table, wrong, by_chance = min(found, key=lambda each: each[1] - each[2])
+    intervals = Coverage()
+    if has_intervals(fit):
+        below = places_left_out(fit, cells)
+        intervals = coverage(below, scatter_of_lines(below, cells[:2]), seed)
     return LeftOut(
         explained, error, baseline, float(scores.mean()), float(plain.mean()), len(scores),
         table, wrong, by_chance, *_stacked([found.log_score for found in of_chains], seed),
-        doubtful=float(np.mean(of_all.doubtful)),
+        doubtful=float(np.mean(of_all.doubtful)), intervals=intervals,
     )  # fmt: skip
 
 
@@ -551,6 +631,69 @@ def calibration(one, is_one, seed: int = 0, order=None) -> tuple[pd.DataFrame, f
     return frame, float(np.abs(seen - predicted).sum() / total), float(np.quantile(drawn, 0.95))
 
 
+# ---- intervals -----------------------------------------------------------------------------------
+
+
+def has_normal_noise(fit) -> bool:
+    """Tell whether a fit is of numbers with normal noise, and not of zeros and ones."""
+    return fit._scored not in DISCRETE and not isinstance(fit.data, BinaryMatrix)
+
+
+def has_intervals(fit) -> bool:
+    """Tell whether intervals of entries are compared with these: of numbers, and of stars."""
+    return has_normal_noise(fit) or fit._scored == STARS
+
+
+def coverage(below, scatter, seed: int = 0) -> Coverage:
+    """Return how many entries lie in their intervals of 90 %, by halves of their `scatter` (cell,).
+
+    `below` (end, cell) has predictive probabilities of less than an entry, and of the entry or
+    less, where these differ. Of what is between them the part in the interval counts.
+
+    Examples
+    --------
+    >>> places = np.linspace(0.0, 1.0, 1000)
+    >>> round(coverage(places[None], np.zeros(1000)).coverage, 3)
+    0.9
+    >>> round(coverage(np.array([[0.0, 0.2], [0.2, 1.0]]), np.zeros(2)).coverage, 3)
+    0.844
+    """
+    low, high = below[0], below[-1]
+    least, most = tails(LEVEL)
+    width = high - low
+    part = np.minimum(high, most) - np.maximum(low, least)
+    narrow = ~(width > np.finfo(float).eps)
+    inside = np.where(narrow, part >= 0.0, np.maximum(part, 0.0) / np.where(narrow, 1.0, width))
+    more = scatter > np.median(scatter)
+    halves = [half for half in (~more, more) if half.any()]
+    sizes, shares = np.array([(half.sum(), inside[half].mean()) for half in halves]).T
+    drawn = np.random.default_rng(seed).binomial(sizes.astype(int), LEVEL, (DRAWN, len(sizes)))
+
+    def short(shares):
+        return np.maximum(LEVEL - shares, 0.0) @ sizes / len(inside)
+
+    by_chance = np.quantile(short(drawn / sizes), 0.95)
+    return Coverage(float(inside.mean()), float(shares[-1]), float(short(shares)), float(by_chance))
+
+
+def scatter_of_lines(below, lines, at=None) -> np.ndarray:
+    """Return how far out other entries of the rows and columns of cells `at` lie, 1 on average.
+
+    `lines` (row and column of each entry) are those of `below` (end, entry). The cells are these
+    where none are given; an entry itself does not count. So of a true model intervals hold what
+    they say, however cells are sorted by it. A line of few other entries counts as an average one.
+    """
+    far = np.abs(below[0] + below[-1] - 1.0)
+    found = np.zeros(len((lines if at is None else at)[0]))
+    for line, asked in zip(lines, lines if at is None else at, strict=True):
+        size = 1 + max(line.max(), asked.max())
+        number, total = (np.bincount(line, w, minlength=size)[asked] for w in (None, far))
+        if at is None:
+            number, total = number - 1, total - far
+        found += np.where(number >= FEW_OTHERS, total / np.maximum(number, 1), 0.5)
+    return found
+
+
 # ---- replicates ----------------------------------------------------------------------------------
 
 
@@ -590,11 +733,6 @@ def _statistics(fit, seed: int) -> pd.DataFrame:
         for side, name in enumerate(SPREADS):
             table[name] = _worst_spread(few._fits, cells, made, at[side], names[side])
     return pd.DataFrame(table.values(), index=pd.Index(table, name="statistic"))
-
-
-def has_normal_noise(fit) -> bool:
-    """Tell whether a fit is of numbers with normal noise, and not of zeros and ones."""
-    return fit._scored not in DISCRETE and not isinstance(fit.data, BinaryMatrix)
 
 
 def _dispersions(few, cells, made, at, width: int) -> tuple[np.ndarray, np.ndarray]:

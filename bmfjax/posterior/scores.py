@@ -14,6 +14,7 @@ from scipy.special import gammaln, log_expit, log_ndtr, logsumexp, ndtr, xlogy
 from bmfjax.data import Ratings, RealMatrix, checks
 from bmfjax.data.blocks import blocks
 from bmfjax.diagnostics import LeaveOneOut, leave_one_out
+from bmfjax.diagnostics.leave_one_out import left_out_means
 from bmfjax.posterior.selection import MAX_ENTRIES
 
 #: The lowest probability whose logarithm is taken.
@@ -61,6 +62,16 @@ def star_density(at, fits, cuts) -> np.ndarray:
     # In the upper tail by its mirror image, where differences do not cancel.
     share = np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
     return np.log(np.maximum(share, TINY))
+
+
+def below_star(at, fits, cuts) -> np.ndarray:
+    """Return probabilities (2, draw, cell) of lower stars, and of these or that of the cell.
+
+    Arguments are those of `star_density`.
+    """
+    ends = np.full((len(cuts), 1), np.inf)
+    cuts = np.concatenate([-ends, cuts, ends], 1).astype(float)
+    return np.stack([ndtr(cuts[:, place] - fits) for place in (at, at + 1)])
 
 
 def count_density(values, rate, size=None) -> np.ndarray:
@@ -117,6 +128,32 @@ def predictive(fit, cells) -> np.ndarray:
     .. math:: \log \frac{1}{S} \sum_s p(x_{ij} \mid \theta_s)
     """
     return np.concatenate([_averaged_draws(density) for density in _densities(fit, cells)])
+
+
+def places(fit, cells) -> np.ndarray:
+    """Return predictive probabilities (end, cell) of less than the values of cells not fitted.
+
+    Of stars also of these or the value of the cell (`_below`).
+    """
+    i, j, values = cells
+    width = 4 * fit.usage_draws.shape[0] * fit.usage_draws.shape[1]
+    found = [fit._below(i[s], j[s], values[s]).mean(1) for s in blocks(len(i), width)]
+    return np.concatenate(found, -1)
+
+
+def places_left_out(fit, cells) -> np.ndarray:
+    """Return `places` of observed cells, each left out; chains are averaged as they are."""
+    i, j, values = cells
+    chains, draws = fit.usage_draws.shape[:2]
+    found = []
+    for some in blocks(len(i), 8 * chains * draws):
+        cell = i[some], j[some], values[some]
+        density = fit._log_density(*cell).reshape(chains, draws, -1)
+        below = fit._below(*cell)
+        below = below.reshape(len(below), chains, draws, -1)
+        each = [left_out_means(density[chain], below[:, chain]) for chain in range(chains)]
+        found.append(np.mean(each, 0))
+    return np.concatenate(found, -1)
 
 
 def scored(fit, cells) -> list[LeaveOneOut]:

@@ -296,6 +296,13 @@ class PredictionsMixin:
         """
         return scores.normal_density(values, self._fits(i, j), cells.noise_sd(self))
 
+    def _below(self, i, j, values) -> np.ndarray:
+        """Return probabilities (1, draw, cell) of a smaller number than that of a cell.
+
+        Of stars also of these or the star itself, (2, draw, cell).
+        """
+        return ndtr((values - self._fits(i, j)) / cells.noise_sd(self)[:, None])[None]
+
     def _fits(self, i, j) -> np.ndarray:
         """Return draws (draw, cell) of the reconstruction of cells, effects included, no link."""
         return cells.cell_draws(self, i, j)

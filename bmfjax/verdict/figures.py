@@ -78,6 +78,12 @@ class Figures:
     doubtful : float
         Share of the scores of entries left out of which the draws say too little. Where nearly all
         are, calibration does not count.
+    coverage, coverage_scattered : float
+        Shares of entries left out that lie in their predictive intervals of 90 %, of numbers with
+        normal noise and of stars: of all, and of the half in rows and columns that scatter most.
+    coverage_error, coverage_by_chance : float
+        By how much the shares of both halves fall short of 90 % on average, and what that stays
+        below in 95 % of cases if the intervals are true.
     factors_holding, factors_of_most, factors_differing : tuple of str
         Names of the factors that hold; of those, and of `factors_rarely_found`, that most chains
         found but not all; and of those on which chains disagree. Empty ones are in none.
@@ -189,6 +195,10 @@ class Figures:
     calibration_error: float | None = None
     calibration_by_chance: float | None = None
     doubtful: float | None = None
+    coverage: float | None = None
+    coverage_scattered: float | None = None
+    coverage_error: float | None = None
+    coverage_by_chance: float | None = None
     factors_holding: tuple[str, ...] | None = None
     factors_of_most: tuple[str, ...] | None = None
     factors_differing: tuple[str, ...] | None = None

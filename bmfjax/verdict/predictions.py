@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.posterior.model_check import LEAST_EXPLAINED, are_told, is_calibrated, too_few
+from bmfjax.specs.run import SLIGHT
 from bmfjax.verdict.figures import NAN, Figures
 from bmfjax.verdict.part import (
     SCALARS,
@@ -68,6 +69,8 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
     nothing, wrong = explains(figures) == "nothing", misfit(figures)
     if not is_known(figures):  # too much is explained, if at all, where an entry is not left out
         told, share = [UNTOLD], NAN
+    elif not _covers(figures, TIGHT):
+        other_model = ""  # more factors, or effects, mend no noise
     if nothing:
         # Such predictions may be true, as those of a model without factors are.
         told = ["no better than without factors"]
@@ -83,7 +86,7 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
         said = "predictions " + _in_brackets(["not compared", *told])
     else:
         off = misfit(figures, TIGHT)
-        if off and too_few(figures.get("calibration_by_chance")):
+        if off and any(too_few(figures.get(f"{n}_by_chance")) for n in ("calibration", "coverage")):
             off, nothing_to_mend = "too few entries to tell calibration", not nothing
         else:
             nothing_to_mend = not (off or nothing)
@@ -131,7 +134,8 @@ def predictions_agree(figures: Figures, bounds: Bounds = WIDE) -> bool:
 def misfit(figures: Figures, bounds: Bounds = WIDE) -> str:
     """Say why entries left out do not follow the predictions; nothing where they do.
 
-    Probabilities may surely be off by as much as `bounds` say. How much a model explains is
+    Probabilities may surely be off by as much as `bounds` say, and intervals of 90 % hold so many
+    entries too few. How much a model explains is
     another question: rates of columns are true on average, and explain nothing (Murphy 1973;
     Gneiting, Balabdaoui and Raftery 2007). Predictions surely worse than these are not true of
     some columns, however they are on average.
@@ -141,12 +145,22 @@ def misfit(figures: Figures, bounds: Bounds = WIDE) -> str:
     >>> found = Figures(calibration_error=0.04, calibration_by_chance=0.02)
     >>> misfit(found), misfit(found, TIGHT)
     ('', 'probabilities off by 0.04 on average')
+    >>> found = {"coverage_error": 0.055, "coverage_by_chance": 0.01}
+    >>> misfit(Figures(coverage=0.89, coverage_scattered=0.79, **found))
+    '90 % intervals hold 79 % where rows and columns scatter most'
+    >>> misfit(Figures(coverage=0.84, coverage_scattered=0.84, **found))
+    '90 % intervals hold 84 %'
     >>> misfit(Figures(explained=-0.05, explained_error=0.02))
     'worse than without factors'
     """
     off = figures.get("calibration_error"), figures.get("calibration_by_chance")
     if is_known(figures) and not is_calibrated(*off, bounds.off):
         return f"probabilities off by {figures.calibration_error:.2f} on average"
+    if not _covers(figures, bounds):
+        fewer = figures.coverage_scattered < figures.coverage - SLIGHT
+        least = figures.coverage_scattered if fewer else figures.coverage
+        where = " where rows and columns scatter most" * fewer
+        return f"90 % intervals hold {100 * least:.0f} %{where}"
     worse = figures.get("explained") + 2.0 * figures.get("explained_error") < 0.0
     return "worse than without factors" if worse else ""
 
@@ -161,6 +175,12 @@ def is_known(figures: Figures) -> bool:
     ['probabilities off by 0.20 on average', '']
     """
     return are_told(figures.get("doubtful"))
+
+
+def _covers(figures: Figures, bounds: Bounds) -> bool:
+    """Whether intervals hold as many entries as these bounds ask."""
+    off = figures.get("coverage_error"), figures.get("coverage_by_chance")
+    return not is_known(figures) or is_calibrated(*off, bounds.off)
 
 
 def explains(figures: Figures) -> str:

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from bmfjax.data import InputError
 from bmfjax.diagnostics import leave_one_out, stacking_weights
-from bmfjax.diagnostics.leave_one_out import percent, smoothed
+from bmfjax.diagnostics.leave_one_out import left_out_means, percent, smoothed
 
 
 def test_normal_draws_give_the_exact_predictive_density():
@@ -20,6 +20,11 @@ def test_normal_draws_give_the_exact_predictive_density():
     exact = stats.norm.logpdf(data, rest, (1 + 1 / 29) ** 0.5)
     np.testing.assert_allclose(found.log_score, exact, atol=0.01)
     assert not found.doubtful.any()
+    places = left_out_means(stats.norm.logpdf(data, draws, 1.0), stats.norm.cdf(data, draws, 1.0))
+    expected = stats.norm.cdf(data, rest, (1 + 1 / 29) ** 0.5)
+    np.testing.assert_allclose(places, expected, atol=0.003)
+    # Other than those of draws that have seen the entry.
+    assert np.abs(stats.norm.cdf(data, draws, 1.0).mean(0) - expected).max() > 0.006
 
 
 def test_coins_give_the_exact_predictive_probability():

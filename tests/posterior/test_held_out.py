@@ -77,6 +77,16 @@ def test_hidden_numbers_are_compared_with_effects_of_the_rest():
     own = scipy.stats.norm.logpdf(values, product[i, j], 0.5)
     assert found.explained == pytest.approx(1 - np.exp(-2 * (own - plain).mean()), abs=1e-4)
     assert np.isnan(found.calibration_error) and found.is_calibrated
+    inside = np.abs(values - product[i, j]) < 0.5 * scipy.stats.norm.ppf(0.95)
+    assert found.coverage == pytest.approx(inside.mean()) and found.intervals.holds
+    assert str(found).endswith(f"90 % intervals hold {100 * inside.mean():.0f} % of them.")
+    assert HeldOut.of_stored(json.loads(json.dumps(found.stored()))) == found
+    # Rows scatter as what was fitted says.
+    row = np.random.default_rng(0).normal(size=(70, 1)) > 0
+    noisy = RealMatrix(product + rng.normal(0, np.where(row, 1.0, 0.1), product.shape))
+    hidden = hidden_cells(noisy, 0.2, 0, keeps_lines=True)
+    found = predicted(with_figures(Normal(hidden.data, product)), hidden.cells, 0.2)
+    assert found.coverage_scattered < 0.7 < found.coverage and not found.intervals.holds
 
 
 def test_it_is_stored_as_plain_values_and_said_in_words():
@@ -90,7 +100,8 @@ def test_it_is_stored_as_plain_values_and_said_in_words():
         "independent columns leave, and its probabilities are calibrated (error 0.021, by chance "
         "up to 0.030)."
     )
-    assert HeldOut.of_stored(json.loads(json.dumps(found.stored()))) == found
+    stored = {n: v for n, v in found.stored().items() if not n.startswith("coverage")}
+    assert not HeldOut.of_stored(json.loads(json.dumps(stored))).intervals.figures  # older ones
     of_numbers = HeldOut(**{
         **found.stored(), "calibration_error": np.nan, "error_by_chance": np.nan, "complete": False,
     })  # fmt: skip

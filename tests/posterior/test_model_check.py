@@ -17,6 +17,7 @@ from bmfjax.posterior.model_check import (
     _counted,
     _statistics,
     calibration,
+    coverage,
     effects_left_out,
     explained_share,
     left_out,
@@ -24,6 +25,7 @@ from bmfjax.posterior.model_check import (
     shares_left_out,
     worst_of,
 )
+from bmfjax.posterior.scores import below_star, star_density
 from bmfjax.verdict import Figures, Verdict, with_fit
 
 
@@ -69,6 +71,9 @@ class Normal:
 
     def _log_density(self, i, j, values):
         return scipy.stats.norm.logpdf(values, self._fits(i, j), self.noise)
+
+    def _below(self, i, j, values):
+        return scipy.stats.norm.cdf(values, self._fits(i, j), self.noise)[None]
 
     def _replicates(self, i, j, rng):
         return self._fits(i, j) + rng.normal(0, self.noise, (60, len(i)))
@@ -191,6 +196,11 @@ def test_numbers_are_compared_with_effects_of_rows_and_columns():
     of_effects = rest.var() / (1 - 1 / 70 - 1 / 30 + 1 / 2100) ** 2
     assert found.explained == pytest.approx(1 - 0.25 / of_effects, abs=0.01)
     assert np.isnan(found.calibration_error) and found.is_calibrated and not found.misfits
+    inside = np.abs(values - product) < 0.5 * scipy.stats.norm.ppf(0.95)
+    assert found.intervals.coverage == pytest.approx(inside.mean()) and found.intervals.holds
+    narrow = model_check(Normal(RealMatrix(values), product, 0.3)).intervals
+    assert narrow.coverage == pytest.approx(2 * scipy.stats.norm.cdf(0.987) - 1, abs=0.02)
+    assert not narrow.holds and model_check(Normal(RealMatrix(values), product, 2.0)).fits is False
     assert found.doubtful == 0.0 and "doubtful" not in str(found)
 
     class Restless(Normal):
@@ -346,6 +356,39 @@ def test_numbers_spread_as_their_model_has_it():
         assert worst["expected"] / unit == pytest.approx(np.sqrt(np.mean(mixed**2)), rel=0.05)
         # A root mean square of n normal numbers has a standard deviation of 1 / sqrt(2 n) of it.
         assert worst["sd"] / worst["expected"] == pytest.approx(60**-0.5, rel=0.4)
+
+
+def test_intervals_of_rows_that_scatter_more_hold_too_little():
+    """Though those of all hold as much as they say; and not where the noise is one for all."""
+    even, mixed = np.full(60, 0.6), np.where(np.arange(60) % 2, 0.9, 0.25)
+    beyond = 0
+    for seed in range(20):
+        found = left_out(checked_numbers(even, seed, 20)).intervals
+        assert found.holds and abs(found.coverage - 0.9) < 0.04
+        beyond += found.coverage_error > found.coverage_by_chance
+    assert scipy.stats.binomtest(beyond, 20, 0.05, alternative="greater").pvalue > 1e-2
+    found = left_out(checked_numbers(mixed, 0, 20))
+    noise = np.sqrt(np.mean(mixed**2))
+    noisy = 2 * scipy.stats.norm.cdf(1.645 * noise / 0.9) - 1
+    assert found.intervals.coverage_scattered == pytest.approx(noisy, abs=0.06)
+    assert found.intervals.coverage == pytest.approx((1 + noisy) / 2, abs=0.03)
+    assert not found.intervals.holds and "scatter most" in str(found.intervals)
+    said = str(with_fit(Verdict(AGREEING), found.figures, "fit another"))
+    assert f"hold {100 * found.intervals.coverage_scattered:.0f} % where rows" in said
+    assert not with_fit(Verdict(AGREEING), found.figures).predictions.holds
+
+
+def test_a_star_has_its_probability_between_its_ends():
+    """So a random place in it lies in an interval of 90 % with that probability."""
+    rng = np.random.default_rng(0)
+    fits, cuts = rng.normal(0, 1, (3, 400)), np.sort(rng.normal(0, 1, (3, 4)), 1)
+    every = np.stack([below_star(np.full(400, s), fits, cuts) for s in range(5)])
+    dense = np.stack([star_density(np.full(400, s), fits, cuts) for s in range(5)])
+    np.testing.assert_allclose(every[:, 1] - every[:, 0], np.exp(dense), atol=1e-12)
+    ends = every.mean(2)
+    shares = np.diff(ends, axis=1)[:, 0]
+    held = [[coverage(star[:, [at]], np.zeros(1)).coverage for at in range(5)] for star in ends]
+    np.testing.assert_allclose((shares[:, :5] * held).sum(0), 0.9)
 
 
 def test_bins_hold_what_was_predicted_and_seen():
