@@ -447,6 +447,7 @@ def test_chains_that_took_over_what_one_had_found_do_not_confirm_it(found_by, st
         ({"mc_error": 0.2}, "to within 0.20 only"),
         ({"rhat_precision": 1.06}, "R-hat 1.06 of the noise"),
         ({"calibration_error": 0.3, "calibration_by_chance": 0.02}, "probabilities off by 0.30"),
+        ({"coverage_error": 0.06} | NARROW, "90 % intervals hold 79 % where rows and columns"),
     ):
         doubted = judged.changed(**{"chains_apart": 0.01, "mc_error": 0.02} | wrong)
         assert why in doubted.predictions.said and not doubted.predictions.holds
@@ -858,6 +859,8 @@ def test_many_chains_have_a_nested_rhat():
 
 # ---- the record ----------------------------------------------------------------------------------
 
+#: Of a fit whose intervals hold too little of half of the entries.
+NARROW = {"coverage": 0.89, "coverage_scattered": 0.79, "coverage_by_chance": 0.02}
 GOOD_FIGURES = Figures(
     num_chains=4, rhat_log_joint=1.0, factors_agreeing=1.0, exact=True, clamped=float("nan")
 )
@@ -902,6 +905,9 @@ GOOD_STARTS = Figures(num_chains=4, factors_agreeing=1.0, exact=False, settled=T
         (GOOD_FIGURES, {"calibration_error": 0.026, "calibration_by_chance": 0.04}, "reliable"),
         (GOOD_FIGURES, {"calibration_error": 0.024, "calibration_by_chance": 0.002}, "reliable"),
         (GOOD_FIGURES, {"calibration_error": 0.3}, "in part"),
+        (GOOD_FIGURES, {**NARROW, "coverage_error": 0.046}, "in part"),
+        (GOOD_FIGURES, {**NARROW, "coverage_error": 0.044}, "usable"),
+        (GOOD_FIGURES, {**NARROW, "coverage_error": 0.019}, "reliable"),
         (GOOD_FIGURES, {"calibration_error": 0.024}, "reliable"),
         (GOOD_FIGURES, {"shared_starts": True}, "usable"),
         (GOOD_FIGURES, {"given_start": True}, "usable"),

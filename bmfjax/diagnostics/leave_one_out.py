@@ -93,8 +93,8 @@ def leave_one_out(log_density, *, bounded: bool = False) -> LeaveOneOut:
 def left_out_means(log_density, values) -> np.ndarray:
     """Return means (..., entry) of `values` (..., draw, entry) over draws without each entry.
 
-    By the smoothed ratios of `leave_one_out`. Of the probability of a number at most as large as
-    that of the entry it is the probability integral transform of an entry left out, LOO-PIT
+    They are weighed by the smoothed ratios of `leave_one_out`. The mean probability of a number at
+    most as large as that of the entry is its probability integral transform, left out: LOO-PIT
     (Gelman et al. 2013, "Bayesian Data Analysis", third edition, chapter 7).
 
     Examples

@@ -1,6 +1,6 @@
 r"""Does the model fit the data at all? Chains that agree on a wrong model are no answer.
 
-Three questions, each about observed entries:
+Questions, each about observed entries:
 
 * **What is explained.** The log predictive density of entries, each left out, beside that of a
   model without factors. For zeros and ones, and for stars, it is the share of the deviance that the
@@ -120,8 +120,8 @@ class Coverage(NamedTuple):
     coverage : float
         Share of the entries.
     coverage_scattered : float
-        Of the half in rows and columns whose other entries lie farthest out; of all where lines
-        have too few others to tell.
+        Share of the half in rows and columns whose other entries lie farthest out; of all where
+        lines have too few others to tell.
     coverage_error : float
         By how much the shares of both halves fall short of 90 %, on average over entries.
     coverage_by_chance : float
@@ -648,7 +648,7 @@ def coverage(below, scatter, seed: int = 0) -> Coverage:
     """Return how many entries lie in their intervals of 90 %, by halves of their `scatter` (cell,).
 
     `below` (end, cell) has predictive probabilities of less than an entry, and of the entry or
-    less, where these differ. Of what is between them the part in the interval counts.
+    less, where these differ. The part of what is between them that the interval has counts.
 
     Examples
     --------

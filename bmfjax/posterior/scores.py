@@ -133,7 +133,7 @@ def predictive(fit, cells) -> np.ndarray:
 def places(fit, cells) -> np.ndarray:
     """Return predictive probabilities (end, cell) of less than the values of cells not fitted.
 
-    Of stars also of these or the value of the cell (`_below`).
+    For stars they are two, the other that of these or the value of the cell (`_below`).
     """
     i, j, values = cells
     width = 4 * fit.usage_draws.shape[0] * fit.usage_draws.shape[1]

@@ -604,7 +604,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     def check(self, *, max_entries: int = MAX_SCORED, seed: int = 0) -> ModelCheck:
         r"""Say whether the model fits the data: a verdict on the model, and not on the chains.
 
-        Three questions are asked. What is *explained*: of zeros and ones, and of stars, the share
+        These questions are asked. What is *explained*: of zeros and ones, and of stars, the share
         of the deviance that independent columns leave,
 
         .. math::
@@ -614,10 +614,12 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
 
         from entries left out (McFadden 1974); of numbers :math:`1 - e^{-2g}`, with g the gain in
         log density an entry over effects of rows and columns (Magee 1990). Whether probabilities of
-        ones are *calibrated*. And whether *replicates*, data that the draws make, have the sums of
-        rows and columns of the data, and what pairs of columns have in common (Gelman, Meng, Stern
-        1996), for counts whether these scatter as much, and for numbers whether those of a row or
-        of a column do; the worst is named.
+        ones are *calibrated*; of numbers with normal noise and of stars, whether *intervals* of
+        90 % hold the entries that are left out, also in rows and columns that scatter most. And
+        whether *replicates*, data that the draws make, have the sums of rows and columns of the
+        data, and what pairs of columns have in common (Gelman, Meng, Stern 1996), for counts
+        whether these scatter as much, and for numbers whether those of a row or of a column do; the
+        worst is named.
 
         Parameters
         ----------
@@ -630,7 +632,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         -------
         ModelCheck
             Printed in a sentence; `explained`, `explained_error`, `explains`, `calibration`,
-            `is_calibrated`, `statistics`, `misfits` and more.
+            `is_calibrated`, `intervals`, `statistics`, `misfits` and more.
 
         Raises
         ------

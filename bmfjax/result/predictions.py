@@ -299,7 +299,7 @@ class PredictionsMixin:
     def _below(self, i, j, values) -> np.ndarray:
         """Return probabilities (1, draw, cell) of a smaller number than that of a cell.
 
-        Of stars also of these or the star itself, (2, draw, cell).
+        For stars they are two, the other that of these or the star itself, (2, draw, cell).
         """
         return ndtr((values - self._fits(i, j)) / cells.noise_sd(self)[:, None])[None]
 
