@@ -79,9 +79,10 @@ from bmfjax.specs.run import ACCURATE, SLIGHT
 BINS, DRAWN = 10, 1000
 #: The probability of the intervals that are looked at.
 LEVEL = 0.9
-#: Other entries of a row or column that say whether it scatters more, at least: of fewer, what is
-#: fitted to them and to the entry makes all lie farther out together.
-FEW_OTHERS = 10
+#: Other entries of a row or column that say whether it scatters more, at least, and for each factor
+#: and the effect, where they were fitted together with the entry: with fewer, what is fitted to all
+#: of them makes them lie farther out together.
+FEW_OTHERS, FEW_A_FACTOR = 10, 2
 #: Parts of the entries by which stacking weights are tried.
 WEIGHED = 5
 #: Replicates, and the entries of each: rows are drawn at random up to this many.
@@ -154,7 +155,7 @@ class Coverage(NamedTuple):
         90 % intervals hold 89 % of them, and 79 % in rows and columns that scatter most
         """
         text = f"90 % intervals hold {100 * self.coverage:.0f} % of them"
-        if self.coverage_error > self.coverage_by_chance:
+        if not is_calibrated(self.coverage_error, self.coverage_by_chance):
             text += (
                 f", and {100 * self.coverage_scattered:.0f} % in rows and columns that scatter most"
             )
@@ -366,7 +367,8 @@ def left_out(fit, max_entries: int = MAX_SCORED, seed: int = 0) -> LeftOut:
     intervals = Coverage()
     if has_intervals(fit):
         below = places_left_out(fit, cells)
-        intervals = coverage(below, scatter_of_lines(below, cells[:2]), seed)
+        few = max(FEW_OTHERS, FEW_A_FACTOR * (1 + fit.usage_draws.shape[-1]))
+        intervals = coverage(below, scatter_of_lines(below, cells[:2], few=few), seed)
     return LeftOut(
         explained, error, baseline, float(scores.mean()), float(plain.mean()), len(scores),
         table, wrong, by_chance, *_stacked([found.log_score for found in of_chains], seed),
@@ -676,12 +678,13 @@ def coverage(below, scatter, seed: int = 0) -> Coverage:
     return Coverage(float(inside.mean()), float(shares[-1]), float(short(shares)), float(by_chance))
 
 
-def scatter_of_lines(below, lines, at=None) -> np.ndarray:
+def scatter_of_lines(below, lines, at=None, *, few: int = FEW_OTHERS) -> np.ndarray:
     """Return how far out other entries of the rows and columns of cells `at` lie, 1 on average.
 
     `lines` (row and column of each entry) are those of `below` (end, entry). The cells are these
     where none are given; an entry itself does not count. So of a true model intervals hold what
-    they say, however cells are sorted by it. A line of few other entries counts as an average one.
+    they say, however cells are sorted by it. A line of fewer other entries than these counts as an
+    average one.
     """
     far = np.abs(below[0] + below[-1] - 1.0)
     found = np.zeros(len((lines if at is None else at)[0]))
@@ -690,7 +693,7 @@ def scatter_of_lines(below, lines, at=None) -> np.ndarray:
         number, total = (np.bincount(line, w, minlength=size)[asked] for w in (None, far))
         if at is None:
             number, total = number - 1, total - far
-        found += np.where(number >= FEW_OTHERS, total / np.maximum(number, 1), 0.5)
+        found += np.where(number >= few, total / np.maximum(number, 1), 0.5)
     return found
 
 

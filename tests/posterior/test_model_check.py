@@ -11,6 +11,7 @@ import scipy.stats
 
 from bmfjax.data import BinaryMatrix, Ratings, RealMatrix
 from bmfjax.posterior.model_check import (
+    FEW_A_FACTOR,
     MOST_LEFT,
     UNLIKELY,
     _bits_of_columns,
@@ -22,6 +23,7 @@ from bmfjax.posterior.model_check import (
     explained_share,
     left_out,
     model_check,
+    scatter_of_lines,
     shares_left_out,
     worst_of,
 )
@@ -376,6 +378,26 @@ def test_intervals_of_rows_that_scatter_more_hold_too_little():
     said = str(with_fit(Verdict(AGREEING), found.figures, "fit another"))
     assert f"hold {100 * found.intervals.coverage_scattered:.0f} % where rows" in said
     assert not with_fit(Verdict(AGREEING), found.figures).predictions.holds
+
+
+def test_rows_that_factors_nearly_fill_say_nothing_of_their_scatter():
+    """Exact places of entries left out, ten known factors to twelve entries of a row."""
+    rng, rows, columns, rank = np.random.default_rng(0), 150, 60, 10
+    basis, usage = rng.normal(0, 3, (columns, rank)), rng.normal(size=(rows, rank))
+    j = np.argsort(rng.random((rows, columns)), 1)[:, :12]
+    values = np.einsum("ik,ijk->ij", usage, basis[j]) + rng.normal(size=j.shape)
+    inverse = np.linalg.inv(basis[j] @ basis[j].swapaxes(1, 2) + np.eye(12))
+    residual = np.einsum("ijk,ik->ij", inverse, values)
+    places = scipy.stats.norm.cdf(residual / np.sqrt(np.diagonal(inverse, axis1=1, axis2=2)))
+    lines = np.repeat(np.arange(rows), 12), j.ravel()
+    few = FEW_A_FACTOR * (1 + rank)
+    found = [
+        coverage(places.reshape(1, -1), scatter_of_lines(places.reshape(1, -1), lines, few=number))
+        for number in (1, few)
+    ]
+    assert found[0].coverage == found[1].coverage == pytest.approx(0.9, abs=0.02)
+    assert found[0].coverage_error > 2 * found[0].coverage_by_chance
+    assert found[1].coverage_error < found[1].coverage_by_chance
 
 
 def test_a_star_has_its_probability_between_its_ends():
