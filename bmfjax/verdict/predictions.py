@@ -26,6 +26,11 @@ from bmfjax.verdict.part import (
 UNTOLD = "calibration not known: too few draws to leave entries out"
 #: Share of the deviance below which a model explains little.
 LITTLE = 0.05
+#: What to do where intervals hold too little: more factors, or effects, mend no noise.
+ONE_NOISE = (
+    "see which rows and columns scatter most, fit.check() (the report), for the noise is one for "
+    "all of them"
+)
 #: Share that may be explained, two standard errors above the estimate, from which on "nothing" is
 #: not said: the entries are too few.
 UNSURE = 0.1
@@ -70,7 +75,7 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
     if not is_known(figures):  # too much is explained, if at all, where an entry is not left out
         told, share = [UNTOLD], NAN
     elif not _covers(figures, TIGHT):
-        other_model = ""  # more factors, or effects, mend no noise
+        other_model = ONE_NOISE
     if nothing:
         # Such predictions may be true, as those of a model without factors are.
         told = ["no better than without factors"]

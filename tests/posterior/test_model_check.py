@@ -29,6 +29,7 @@ from bmfjax.posterior.model_check import (
 )
 from bmfjax.posterior.scores import below_star, star_density
 from bmfjax.verdict import Figures, Verdict, with_fit
+from bmfjax.verdict.predictions import ONE_NOISE
 
 
 @dataclass(frozen=True)
@@ -377,7 +378,8 @@ def test_intervals_of_rows_that_scatter_more_hold_too_little():
     assert not found.intervals.holds and "scatter most" in str(found.intervals)
     said = str(with_fit(Verdict(AGREEING), found.figures, "fit another"))
     assert f"hold {100 * found.intervals.coverage_scattered:.0f} % where rows" in said
-    assert not with_fit(Verdict(AGREEING), found.figures).predictions.holds
+    told = with_fit(Verdict(AGREEING), found.figures, "fit another").predictions
+    assert not told.holds and told.remedy == ONE_NOISE
 
 
 def test_rows_that_factors_nearly_fill_say_nothing_of_their_scatter():
