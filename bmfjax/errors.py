@@ -19,11 +19,13 @@ _ELSEWHERE: dict[str, tuple[str, ...]] = {
     name: here
     for names, here in (
         (
-            "k n_components num_components n_factors num_factors n_latent num_latent",
+            "k n_components num_components factors n_factors num_factors n_latent num_latent "
+            "latent latent_dim n_topics num_topics",
             ("rank", "ranks", "n_components"),
         ),
         ("components", ("basis", "rank", "n_components")),
-        ("samples n_samples num_samples draws n_draws num_draws iterations n_iter iter_sampling",
+        ("samples n_samples num_samples draws n_draws num_draws iter_sampling iter iters n_iter "
+         "num_iter max_iter iterations n_iterations num_iterations",
          ("num_samples", "samples", "draws")),
         ("warmup n_warmup num_warmup tune n_tune burnin burn_in num_burnin iter_warmup",
          ("num_warmup", "warmup")),
@@ -67,6 +69,8 @@ def meant(text: str, names: Iterable) -> str | None:
     ['num_samples', 'rank', 'rank']
     >>> meant("--num-samples", ["--samples", "--seed"]), meant("components_", ["rank", "basis"])
     ('--samples', 'basis')
+    >>> meant("--iter", ["--samples", "--zero"]), meant("--factors", ["--rank", "--anchors"])
+    ('--samples', '--rank')
     >>> meant("feature", ["features", "relaxed"]), meant("Q1", ["q1", "q2"]), meant("x", ["y"])
     ('features', 'q1', None)
     """
@@ -75,9 +79,9 @@ def meant(text: str, names: Iterable) -> str | None:
     for name in _ELSEWHERE.get(bare, ()):
         if name in here:
             return here[name]
-    known = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(text.lower(), known, n=1)
-    return known[close[0]] if close else None
+    # Hyphens of options are alike in all of them, and say nothing.
+    close = difflib.get_close_matches(bare, here, n=1)
+    return here[close[0]] if close else None
 
 
 def _bare(name: str) -> str:

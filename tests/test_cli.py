@@ -273,6 +273,8 @@ def test_a_word_that_is_nearly_right_is_told_the_right_one(capsys):
         (["fit", "davis", "--n-components=3"], "--rank"),
         (["fit", "davis", "--num-samples", "3"], "--samples"),
         (["fit", "davis", "--random-state", "3"], "--seed"),
+        (["fit", "davis", "--factors", "3"], "--rank"),
+        (["fit", "davis", "--iter", "3"], "--samples"),
         (["generate", "product", "--rnk=3", "--output", "x"], "--rank"),
     ):
         with pytest.raises(SystemExit):

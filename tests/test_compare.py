@@ -1,6 +1,7 @@
 """Comparing fits: factors, scores, the sentence, and what cannot be compared."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -198,6 +199,9 @@ def test_what_cannot_be_compared_is_refused():
         compare(of_rank(2))
     with pytest.raises(InputError, match=r"give a list, such as compare\(\[fit1, fit2\]\)"):
         compare(of_rank(2), of_rank(3))
+    for paths in (["g3", "n3"], [Path("g3"), of_rank(2)], "g3"):
+        with pytest.raises(InputError, match=r"'g3' is a path; .*\[bmfjax.Fit.load\('g3'\), ...\]"):
+            compare(paths)
     with pytest.raises(InputError, match="name is no argument of compare; did you mean 'names'"):
         compare([of_rank(2), of_rank(3)], name=["a", "b"])
     with pytest.raises(InputError, match=r"made \(60 x 30, .*not the same data"):

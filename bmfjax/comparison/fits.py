@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,10 @@ MANY_DOUBTFUL = 0.05
 IN_A_LIST = (
     "compare takes two or more fits; give a list, such as compare([fit1, fit2]) (on the command "
     "line: bmfjax compare DIR DIR)"
+)
+NO_PATHS = (
+    "compare takes fits, and {what} is a path; load them first, such as "
+    "compare([bmfjax.Fit.load({what}), ...]) (on the command line: bmfjax compare DIR DIR)"
 )
 #: How the numbers of the table are printed.
 DIGITS = {
@@ -100,6 +105,7 @@ def _of_a_list(function):
 
     @functools.wraps(function)
     def checked(*fits, **given):
+        _refuse_paths(fits)
         if len(fits) > 1:
             raise InputError(IN_A_LIST)
         return function(*fits, **given)
@@ -164,7 +170,7 @@ def compare(
     >>> bmfjax.compare([fit, fit.restricted(0)]).table["rank"].tolist()
     [2, 2]
     """
-    fits = list(fits) if isinstance(fits, Sequence) else [fits]
+    fits = [fits] if isinstance(fits, str) or not isinstance(fits, Sequence) else list(fits)
     names = (
         [f"fit {n}" for n in range(1, len(fits) + 1)] if names is None else list(map(str, names))
     )
@@ -185,8 +191,15 @@ def compare(
     return Comparison(table, factors, best, sentence)
 
 
+def _refuse_paths(fits) -> None:
+    for path in fits:
+        if isinstance(path, str | os.PathLike):
+            raise InputError(NO_PATHS.format(what=repr(str(path))))
+
+
 def _check(fits, names) -> None:
     """Refuse what is no two fits of the same data and kind, or has no names of its own."""
+    _refuse_paths(fits)
     if len(fits) < 2 or not all(isinstance(fit, Fit) for fit in fits):
         raise InputError(IN_A_LIST)
     if len(names) != len(fits) or len(set(names)) != len(names):

@@ -3,6 +3,8 @@
 Everything that is refused is refused here, with the first wrong entry and where it stands.
 """
 
+from numbers import Real
+
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
@@ -232,7 +234,13 @@ def _refuse_first(wrong, table, row_names, column_names, first):
     if wrong.any():
         row, column = np.unravel_index(np.argmax(wrong), wrong.shape)
         where = place_text(row + first, column, row_names, column_names)
-        raise not_binary(table[row, column], where, table.shape[1])
+        raise not_binary(table[row, column], where, table.shape[1], _values_of(table))
+
+
+def _values_of(array):
+    """Return the different numbers in an array, but for missing ones."""
+    values = array.ravel().tolist() if array.dtype.kind == "O" else np.unique(array).tolist()
+    return {value for value in values if isinstance(value, Real) and value == value}
 
 
 def _missing_values(table):
@@ -263,7 +271,7 @@ def _read_sparse(table, observed, row_names, column_names, repeats, first):
         where = place_text(row + first, column, row_names, column_names)
         if repeats is not None and repeats[row, column] > 1:
             raise not_single(int(repeats[row, column]), table[row, column], where)
-        raise not_binary(table[row, column], where)
+        raise not_binary(table[row, column], where, others={0, *_values_of(table.data)})
     ones, missing = _where(table, table.data == 1), _where(table, unknown)
     if observed is None:
         return sparse_store(ones, missing=missing)

@@ -8,6 +8,8 @@ import pandas as pd
 
 from bmfjax.data.errors import InputError
 
+#: Numbers that stand for missing entries in matrices of zeros and ones.
+_MARKS = (-1, 9, -9, 99, -99, 999, -999, 9999, -9999)
 #: What no file keeps: NUL, and halves of characters, as which Python reads bytes that are no UTF-8.
 _NOT_STORED = re.compile("[\0\ud800-\udfff]")
 
@@ -168,8 +170,11 @@ def place_text(row, column, row_names=None, column_names=None):
     return f"row {row + 1}{of_row}, column {column + 1}{of_column}"
 
 
-def not_binary(value, where, num_columns=None):
-    """Return the error for an entry which is neither 0, 1 nor missing."""
+def not_binary(value, where, num_columns=None, others=(0, 1)):
+    """Return the error for an entry which is neither 0, 1 nor missing.
+
+    `others` are the values of all entries: a mark of a missing one may be the only odd one.
+    """
     value = value.item() if isinstance(value, np.generic) else value
     # One line, also for a table in a cell.
     said = " ".join(repr(value).split())
@@ -189,6 +194,11 @@ def not_binary(value, where, num_columns=None):
             "fit counts by model='poisson' and ratings by model='pmf', or make the values binary "
             "first: counts by values > 0 (binarize=0 where a file is loaded), and codes by values "
             "== the code of a one (one=, zero= where a text is loaded)"
+        )
+    if isinstance(value, int | float) and value in _MARKS and set(others) == {0, 1, value}:
+        cure = (
+            f"if {said} means that nothing was observed, put NaN there, by np.where(values == "
+            f"{said}, np.nan, values) (missing={said} where a text is loaded); else {cure}"
         )
     return InputError(f"value {said} at {where} is neither 0 nor 1 (counted from 1); {cure}")
 

@@ -376,6 +376,9 @@ def test_an_absent_package_is_named_with_its_extra(tmp_path, monkeypatch, ending
         ("none.csv", "none.csv does not exist: no such file"),
         ("folder", "folder is a folder; give a file in it"),
         ("fitted", r"fitted is a fit; read it by bmfjax\.Fit\.load\('fitted'\)"),
+        ("fitted/report.html", r"a page \(HTML\), made of a fit; .*Fit\.load\('fitted'\)"),
+        ("page.html", r"page.html is a page \(HTML\), and holds no data"),
+        ("page.csv", r"page.csv: it is a page \(HTML\), such as one that asks to sign in"),
         ("m.txt", r"ending '.txt', which is not known; give one of .npz.*ratings, say model='pmf'"),
     ],
 )
@@ -384,7 +387,8 @@ def test_sources_that_are_neither_name_nor_file(tmp_path, monkeypatch, source, m
     for name in ("folder", "fitted"):
         (tmp_path / name).mkdir()
     (tmp_path / "fitted" / "summary.json").touch()
-    (tmp_path / "m.txt").touch()
+    for name in ("m.txt", "page.csv", "page.html", "fitted/report.html"):
+        (tmp_path / name).write_text("<!DOCTYPE html>\n<html></html>\n" * ("page" in name))
     with pytest.raises(InputError, match=message):
         load(source)
     with pytest.raises(TypeError, match="source is a ndarray"):

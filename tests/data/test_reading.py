@@ -211,6 +211,33 @@ def test_what_is_no_one_and_no_zero_is_told_what_it_may_be(tmp_path, text, said)
             load_ratings(path, layout="table")
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"one": "on"}, r"'off' at row 1, .* is not 'on' \(one=\).*say zero='off' \(--zero off\)"),
+        ({"zero": "off"}, r"'on' at row 2, .* is not 'off' \(zero=\).*say one='on' \(--one on\)"),
+        ({"one": "on", "zero": "no"}, r"'off' at .* neither 'on' \(one=\) nor 'no' \(zero=\)"),
+    ],
+)
+def test_what_is_not_named_is_asked_for_where_the_rest_is(tmp_path, options, said):
+    path = written(tmp_path, "off,on\non,off\non,off\noff,on\n")
+    with pytest.raises(InputError, match=said):
+        load(path, header=False, **options)
+    path = written(tmp_path, "id,a,b\nx,1,9\ny,9,0\nz,9,1\n", "m.csv")
+    with pytest.raises(InputError, match=r"value 0 at row 2 .* neither .* nor .9. .* is 0 \(1\)"):
+        load(path, zero=9, one=1)
+    assert load(path, zero=[9, 0], one=1).num_ones == 2
+
+
+def test_percents_are_to_be_written_as_numbers(tmp_path):
+    path = written(tmp_path, "id,a,b\nx,0%,70%\ny,30%,60%\nz,0%,100%\n")
+    with pytest.raises(InputError, match=r"binarize= is of numbers: .* such as 70 for 70%") as err:
+        load(path, binarize=50)
+    assert "one=" not in str(err.value)
+    plain = pd.read_csv(path, index_col=0).replace("[%$€£¥]", "", regex=True)
+    assert BinaryMatrix.from_frame(plain, binarize=50).num_ones == 3  # as the message has it
+
+
 def test_one_is_given_once(tmp_path):
     path = written(tmp_path, SURVEY)
     with pytest.raises(InputError, match="'Yes' is given two meanings"):
@@ -218,7 +245,7 @@ def test_one_is_given_once(tmp_path):
     with pytest.raises(InputError, match="binarize makes ones of numbers"):
         load(path, one="Yes", binarize=0)
     # The other side is not guessed.
-    with pytest.raises(InputError, match=r"agree \(2\).*say which are ones"):
+    with pytest.raises(InputError, match=r"agree \(2\): say zero=.agree. "):
         load(written(tmp_path, "a,b\nagree,deny\ndeny,agree\n"), one="deny")
 
 

@@ -27,6 +27,19 @@ def test_the_first_wrong_value_is_named_with_its_place(form):
     assert BinaryMatrix(form(WRONG), observed=np.isin(WRONG, (0, 1))).num_missing == 2
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, lambda x: x.astype(object)])
+def test_a_number_that_may_mark_missing_entries_is_said_to(form):
+    """Where it is the only one beside zeros and ones; a rating of 9 is none, nor is -1 for no."""
+    marked = np.array([[0, 1, 0], [1, 9, 9], [1, 0, 1]])
+    for mark in (9, -1, -9, 99, 999):
+        with pytest.raises(InputError, match=rf"np.where\(values == {mark}, np.nan, values\)"):
+            BinaryMatrix(form(np.where(marked == 9, mark, marked)))
+    for other in (marked + 2 * (marked == 0), np.where(marked == 9, 2, marked), 2 * marked - 1):
+        with pytest.raises(InputError, match="is neither 0 nor 1") as refused:
+            BinaryMatrix(form(other))
+        assert "np.nan" not in str(refused.value)
+
+
 def test_an_entry_that_is_listed_twice_is_called_so():
     """A sum of 2 that stands nowhere in the input would mislead."""
     where, ones = ([0, 2, 2, 1, 2], [0, 4, 4, 1, 4]), np.ones(5)

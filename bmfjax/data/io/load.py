@@ -21,6 +21,13 @@ from bmfjax.errors import ArgumentError, did_you_mean, meant
 
 #: A file that every stored fit has.
 OF_FIT = "summary.json"
+#: What is no file of data, by its ending.
+NO_DATA = (
+    dict.fromkeys([".html", ".htm", ".xhtml"], "a page (HTML)")
+    | {".pdf": "a document (PDF)", ".tex": "a document (LaTeX)"}
+    | dict.fromkeys([".doc", ".docx", ".odt", ".rtf", ".md"], "a document")
+    | dict.fromkeys([".png", ".jpg", ".jpeg", ".svg", ".gif"], "a picture")
+)
 #: The options of a reading and their defaults; None, or False, is the default of the others.
 _OF_READING = {field.name: field.default for field in fields(Asked)}
 
@@ -336,6 +343,7 @@ def _reader(kind, path):
     if ending == ".gz" and path.with_suffix("").suffix.lower() in (".csv", ".tsv", ".basket"):
         ending = path.with_suffix("").suffix.lower()
     row = (ANY_ENDING if is_text(ending) else {}) | READERS.get(ending, {})
+    _refuse_document(path)
     if kind not in row:
         why, more = f"of which no {kind} data are read", ""
         if is_text(ending):
@@ -346,6 +354,19 @@ def _reader(kind, path):
             f"{more}"
         )
     return row[kind]
+
+
+def _refuse_document(path):
+    """Refuse a file that holds no data by its ending; a report of a fit says which fit."""
+    what = NO_DATA.get(path.suffix.lower())
+    if what is None:
+        return
+    if (path.parent / OF_FIT).is_file():
+        raise InputError(
+            f"{path} is {what}, made of a fit; read the fit by "
+            f"bmfjax.Fit.load({str(path.parent)!r}), or give a file of data"
+        )
+    raise InputError(f"{path} is {what}, and holds no data that can be read; give a file of data")
 
 
 def _endings(kind, option=None):

@@ -55,6 +55,7 @@ TIME_WORDS = frozenset(["time", "timestamp", "date", "datetime", "year"])
 _LIKE_NUMBER = re.compile(r"[<>≤≥~=*]*\s*[+-]?[$€£¥]?\s*\d[\d.,' ]*\s*[%*$€£¥]?")
 #: A number with a sign of a share or of money, which is no part of it.
 _WITH_SIGN = re.compile(r"[+-]?[$€£¥]\s*\d[\d.,]*|[+-]?\d[\d.,]*\s*[%$€£¥]")
+_IN_PANDAS = ", such as 70 for 70% (in pandas by frame.replace('[%$€£¥]', '', regex=True))"
 #: Numbers from which on seconds since 1970 are meant.
 TIMES = 1e8
 #: Marks of a missing cell in files of numbers that are as large as no value.
@@ -608,7 +609,7 @@ def _no_number(table, parts, column, at, kind) -> InputError:
     text = column.text(at)[:60]
     what = "a rating or nothing in each cell" if kind == RATINGS else "a number or nothing"
     if _WITH_SIGN.fullmatch(text):
-        what = "numbers without a sign of percent or money"
+        what = f"numbers without a sign of percent or money{_IN_PANDAS}"
     aside = f", or leave the column out by {option('ignore', table.name_of(column))}"
     where, line = table.where(at, column, parts)
     return InputError(
@@ -821,8 +822,9 @@ def _neither(table, parts, wrong, fine, asked) -> InputError:
     mend = (
         "" if slips is None else f"write {pair[0]}, {pair[1]} or nothing there{slips.others}, or "
     )
+    asked_for = _declared(asked)
     ask = (
-        _ask_of_codes(counts, (*fine, *wrong), mend)
+        _ask_of_codes(counts, (*fine, *wrong), mend, asked)
         if odd is None
         else _ask_of_one(odd, pair, counts, mend)
     )
@@ -835,7 +837,17 @@ def _neither(table, parts, wrong, fine, asked) -> InputError:
             f"; or leave out {quoted(out)} by ignore= (--ignore {shlex.quote(','.join(out[:6]))}), "
             "or name the columns of values by columns= (--columns)"
         )
-    return InputError(f"value {value} at {where} is neither {pair[0]} nor {pair[1]}{line}; {ask}")
+    neither = asked_for or f"neither {pair[0]} nor {pair[1]}"
+    return InputError(f"value {value} at {where} is {neither}{line}; {ask}")
+
+
+def _declared(asked) -> str:
+    """Say what a cell is not where ones or zeros were named; "" where none was."""
+    said = [f"{quoted(own)} ({name}=)" for name, own in (("one", asked.one), ("zero", asked.zero))
+            if own]  # fmt: skip
+    if len(said) == 2:
+        return f"neither {' nor '.join(said)}"
+    return f"not {said[0]}" if said else ""
 
 
 class _Slips(NamedTuple):
@@ -905,15 +917,40 @@ def _ask_of_one(odd, pair, counts, mend) -> str:
 def _first_odd(column, fine, asked) -> int:
     """Return the first cell of a column that is no one and no zero."""
     bad = (codes_of(column, asked, pair_of(column)) == ODD)[column.codes]
-    if not column.is_text:  # the first cell that the other columns would not have, if there are any
+    if not (
+        column.is_text or asked.one or asked.zero
+    ):  # the first cell that the other columns would not have, if there are any
         is_bit = np.isin(column.texts, ("0", "1")) if fine else np.isin(column.numbers, (0, 1))
         odd = ~is_bit & ~column.gone
         bad = odd[column.codes] if odd.any() else bad
     return int(np.argmax(bad))
 
 
-def _ask_of_codes(counts, columns, mend) -> str:
+def _ask_of_rest(counts, columns, mend, asked) -> str:
+    """Ask what the texts mean that are neither of the ones nor of the zeros that were named."""
+    odd = {}
+    for column in columns:
+        codes = codes_of(column, asked, None)
+        odd |= {text: counts[text] for text, code in zip(column.texts, codes, strict=True)
+                if code == ODD}  # fmt: skip
+    lacks = [name for name in ("one", "zero") if not getattr(asked, name)]
+    if len(lacks) == 1 and len(odd) == 1:
+        ask = f"say {option(lacks[0], next(iter(odd)))}"
+    elif lacks:
+        ask = f"say which are {lacks[0]}s by {lacks[0]}= (--{lacks[0]})"
+    else:
+        ask = "say what it is, too: one= and zero= (--one, --zero) may name several"
+    left = "" if len(odd) > 12 else f"what is not named is {listed(odd)}: "
+    return f"{left}{mend}{ask}, or missing= (--missing) if it means that there is none"
+
+
+def _ask_of_codes(counts, columns, mend, asked) -> str:
     """Ask what the texts of some columns mean: list them if they are few."""
+    if asked.one or asked.zero:
+        return _ask_of_rest(counts, columns, mend, asked)
+    signs = f"write them without a sign of percent or money{_IN_PANDAS}"
+    if asked.binarize is not None and any(map(_WITH_SIGN.fullmatch, counts)):
+        return f"{mend}binarize= is of numbers: {signs}"
     # As they were read, with decimal commas where the table has these.
     read = {t: v for c in columns for t, v in zip(c.texts, c.numbers, strict=True)}
     numbers = [None if np.isnan(read[word]) else float(read[word]) for word in counts]
@@ -930,7 +967,7 @@ def _ask_of_codes(counts, columns, mend) -> str:
     if len(counts) == 1 and any("" in column.texts for column in columns):
         ask += f"; where a blank means no, {option('one', most)}, {option('zero', '')}"
     if any(map(_WITH_SIGN.fullmatch, counts)):
-        ask += "; if they are numbers, write them without a sign of percent or money"
+        ask += f"; if they are numbers, {signs}, and say binarize= (--binarize T)"
     if len(columns) == 1 and all(re.search(r"\S\s+\S", word) for word in counts):
         ask += "; if blanks part the cells, write commas or tabs instead"
     if whole and number(most) == 0 and len(counts) > 3:

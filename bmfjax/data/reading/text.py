@@ -60,6 +60,10 @@ def read_lines(path, encoding=None, least=2) -> Lines:
         raise _not_encoded(path, encoding) from err
     except OSError as err:
         raise InputError(f"it cannot be read: {err.strerror or err}; give another") from err
+    if head and re.match(r"\ufeff?\s*<(!doctype\s+html|html)\b", head[0], re.IGNORECASE):
+        raise InputError(
+            "it is a page (HTML), such as one that asks to sign in; save the data themselves"
+        )
     skip, notes, separator = 0, [], None
     said = re.fullmatch(r"\ufeff?sep=(.)\s*", head[0]) if head else None
     if said:
