@@ -19,7 +19,8 @@ def positions(chosen, names, kind: str, by_position: bool = False) -> np.ndarray
     """Return the positions (chosen,) of lines given by position, name or mask; all for None.
 
     They may be a Series or Index of pandas. `kind` is "row" or "column", for the message. Where all
-    names are whole numbers a whole number is a name, unless `by_position`.
+    names are whole numbers a whole number is a name, unless `by_position`: 7 is "7", else "007".
+    Where most of them are, one that is the name of a line, and the position of another, is refused.
     """
     if chosen is None:
         return np.arange(len(names))
@@ -32,7 +33,7 @@ def positions(chosen, names, kind: str, by_position: bool = False) -> np.ndarray
                 f"the {kind} mask has shape {chosen.shape}; it must be ({len(names)},)"
             )
         return np.flatnonzero(chosen)
-    of_numbers = _of_numbers if by_position or not are_ids(names) else _of_ids
+    of_numbers = _of_numbers if by_position else _of_ids if are_ids(names) else _of_positions
     what = pd.api.types.infer_dtype(chosen, skipna=False)
     if what == "string":
         return _of_names(chosen, names, kind)
@@ -75,9 +76,39 @@ def _of_numbers(items, names, kind):
     return items.astype(int)
 
 
+def _of_positions(items, names, kind):
+    """Return positions; refuse one that is the name of another line, where most are numbers."""
+    at = _of_numbers(items, names, kind)
+    if 2 * sum(map(str.isdecimal, names)) > len(names):
+        place = _by_number(names)
+        for item in at.tolist():
+            if place.get(item, item) != item:
+                name = names[place[item]]
+                raise InputError(
+                    f"{kind} {item} may be the position of {names[item]!r}, or the one called "
+                    f"{name!r}; say {name!r}, or positions=True for the position"
+                )
+    return at
+
+
+def _by_number(names) -> dict[int, int | None]:
+    """Return the position of each name that is a whole number, None where several have it."""
+    place: dict[int, int | None] = {}
+    for at, name in enumerate(names):
+        if are_ids([name]):
+            place[int(name)] = None if int(name) in place else at
+    return place
+
+
 def _of_ids(items, names, kind):
+    texts = [str(item) for item in items]
+    if (missing := found_names(texts, names) < 0).any():  # 7 may be called 007
+        place = _by_number(names)
+        for k in np.flatnonzero(missing):
+            at = place.get(int(items[k]))
+            texts[k] = texts[k] if at is None else names[at]
     try:
-        return _of_names(np.array([str(item) for item in items], object), names, kind)
+        return _of_names(np.array(texts, object), names, kind)
     except InputError as err:
         raise InputError(
             f"{err}: whole numbers are names here, and positions by positions=True"

@@ -1022,6 +1022,18 @@ def test_whole_numbers_are_names_where_names_are_whole_numbers():
     assert positions([1, "3"], names, "row").tolist() == [1, 0]
     assert positions(ids - 1, names, "row", by_position=True).tolist() == [0, 2]
     assert positions([0, 2], ("ann", "bob", "1"), "row").tolist() == [0, 2]
+    padded = ("003", "007", "0012", "7", "04", "4")
+    assert positions([3, 12, 7, "007"], padded, "row").tolist() == [0, 2, 3, 1]
+    assert positions([3], padded, "row", by_position=True).tolist() == [3]
+    with pytest.raises(InputError, match=r"row '4' is not in .*'004'"):
+        positions([4], ("004", "0004", "1"), "row")  # both are 4
+    # Most are whole numbers, and 2 is the position of one and the name of another.
+    mixed = ("x", "002", "7", "004")
+    with pytest.raises(InputError, match=r"row 2 may be the position of '7', or .*; say '002', or"):
+        positions([0, 2], mixed, "row")
+    assert positions([0, "002", 3], mixed, "row").tolist() == [0, 1, 3]
+    assert positions([2], mixed, "row", by_position=True).tolist() == [2]
+    assert positions([1], ("ann", "1", "2"), "row").tolist() == [1]
     with pytest.raises(InputError, match=r"row '0' is not in .*positions by positions=True"):
         positions([0], names, "row")
 
