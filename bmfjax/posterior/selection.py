@@ -82,8 +82,9 @@ def _of_positions(items, names, kind):
     if 2 * sum(map(str.isdecimal, names)) > len(names):
         place = _by_number(names)
         for item in at.tolist():
-            if place.get(item, item) != item:
-                name = names[place[item]]
+            if place.get(item, item) != item and names[item] != str(item):
+                others = (n for k, n in enumerate(names) if k != item and are_ids([n]))
+                name = next(n for n in others if int(n) == item)
                 raise InputError(
                     f"{kind} {item} may be the position of {names[item]!r}, or the one called "
                     f"{name!r}; say {name!r}, or positions=True for the position"

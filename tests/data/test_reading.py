@@ -1034,6 +1034,10 @@ def test_whole_numbers_are_names_where_names_are_whole_numbers():
     assert positions([0, "002", 3], mixed, "row").tolist() == [0, 1, 3]
     assert positions([2], mixed, "row", by_position=True).tolist() == [2]
     assert positions([1], ("ann", "1", "2"), "row").tolist() == [1]
+    several = ("ann", "1", "01", "3", "03", "003")
+    assert positions([1], several, "row").tolist() == [1]
+    with pytest.raises(InputError, match=r"row 4 may be .*; say '004', or"):
+        positions([4], ("004", "04", "1", "2", "x"), "row")
     with pytest.raises(InputError, match=r"row '0' is not in .*positions by positions=True"):
         positions([0], names, "row")
 
