@@ -309,8 +309,8 @@ def _add_fit(commands, models) -> None:
     fit.add_argument(
         "--max-rank", type=_number(int, *_FROM_ONE), metavar="N",
         help=f"with --rank auto: the most factors that there may be ({run.MAX_RANK}, "
-        f"of features {run.LARGE_MAX_RANK} for {run.LARGE[0]:,} entries and more, in at least "
-        f"{run.LARGE_SIDE} columns; with "
+        f"of features {run.LARGE_MAX_RANK} for {run.LARGE[0]:,} to {run.LARGE[1]:,} entries in at "
+        f"least {run.LARGE_SIDE} rows and columns; with "
         "--samples auto twice as many, and so on, where all of them are there and time is left)",
     )  # fmt: skip
     fit.add_argument(
