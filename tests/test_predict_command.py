@@ -339,6 +339,9 @@ def test_new_rows_are_not_asked_about_what_the_names_of_a_fit_say(stored, tmp_pa
         bmfjax.load(path)
     new = load_new(path, data)
     assert new.column_names == names and new.dense().tolist() == [[1, 0, 1, 0], [0, 1, 1, 0]]
+    write_lines(path, *[pair.split() for pair in ("zoe Heat", "ann Alien", "zoe Alien")])
+    films = bmfjax.BinaryMatrix(np.eye(2, dtype=int), column_names=("Heat", "Alien"))
+    assert load_new(path, films).dense().tolist() == [[1, 1], [0, 1]]  # pairs, without a header
 
 
 def test_new_rows_of_other_columns_are_refused(stored, tmp_path, capsys):

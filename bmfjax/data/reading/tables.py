@@ -167,7 +167,8 @@ def names_fitted(first, asked: Asked) -> bool:
     names = [n for n in asked.fitted if n.lower() not in WORDS and n not in codes]
     if all(map(is_value, names)):
         return len(names) >= FEW and [field for field in first if field in set(names)] == names
-    return 2 * len(set(names) & set(first)) >= len(names)
+    # One name may be the column of a pair.
+    return len(set(names) & set(first)) >= min(len(names), max(2, len(names) / 2))
 
 
 def with_fitted(table: Table, asked: Asked) -> Asked:
