@@ -152,7 +152,8 @@ class HeldOut:
         names = ("explained", "explained_error", "baseline", "calibration_error")
         known = {name: getattr(self, name) for name in names}
         known |= {"calibration_by_chance": self.error_by_chance, "doubtful": 0.0}
-        return known | self.intervals.figures
+        # What an earlier version did not look at is not known, whatever scores left out say.
+        return known | dict.fromkeys(Coverage._fields) | self.intervals.figures
 
     def stored(self) -> dict:
         """Return plain values, None for NaN; `of_stored` reads them."""

@@ -136,8 +136,8 @@ class Coverage(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether intervals hold as many entries as chance leaves, or slightly fewer."""
-        return is_calibrated(self.coverage_error, self.coverage_by_chance, SLIGHT)
+        """Whether intervals hold as many entries as true ones do, or slightly fewer."""
+        return is_calibrated(self.coverage_error, self.coverage_by_chance)
 
     @property
     def figures(self) -> dict:

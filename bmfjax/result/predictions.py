@@ -229,7 +229,8 @@ class PredictionsMixin:
             As for `BinaryMatrix`. Columns of a data frame, and of a file whose columns have names,
             are found by name, in any order, and those that the fit has not are left out; other
             kinds have the same columns in the same order, which names are compared for (of
-            `Ratings` by ``column_names=fit.data.column_names``). Missing entries are left out.
+            `Ratings` by ``column_names=fit.data.column_names``, and every item of a list of ratings
+            is one of the fit). Missing entries are left out.
         kind : {"mean", "sd"}
             "sd" returns the posterior standard deviation. The mean m of the Boolean models and
             "features" is the probability that a row has the factor, and their standard deviation
