@@ -62,7 +62,7 @@ def test_entries_drawn_and_all_entries_tell_the_same():
 def test_noise_has_no_factor():
     fit = fitted(0)
     assert fit.rank_probabilities == {0: 1.0} and fit.rank == 1  # a result has a column
-    assert fit.figures.converged and "their number is 0 with prob" in str(fit.verdict)
+    assert fit.figures.converged and "heir number is 0 with prob" in str(fit.verdict)
 
 
 def test_what_is_left_are_the_factors_that_are_used():
