@@ -325,7 +325,7 @@ both, which are two threads of one core, so that their processor seconds count n
 | house votes, rank 4, both | 100 | 37.4 | 52.5 | 15.2 | 9.1 | 17.8 | 7.3 | 34.6 |
 | 700 x 765, rank 8, both | 100 | 91.0 | 156.7 | 15.6 | 27.5 | 89.3 | 21.8 |  |
 | 20 x 50,000, rank 4, both | 100 | 111.8 | 191.9 | 13.5 | 72.8 | 83.4 | 19.7 |  |
-| verbal aggression, 316 x 24, rank auto, both | 100 | 107.6 | 181.3 | 26.4 | 18.0 | 126.2 | 8.9 | 188.0 |
+| aggression, 316 x 24, rank auto, both | 100 | 107.6 | 181.3 | 26.4 | 18.0 | 126.2 | 8.9 | 188.0 |
 
 The fits of the votes are "Reliable", after 2,480 draws a chain; again they take 25.1 s that pass on
 one core and 24.6 s on both. They are of one seed: others take up to twice as long
