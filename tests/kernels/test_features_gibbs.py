@@ -142,10 +142,12 @@ def test_blocks_of_bits_are_few_and_about_equal():
         assert size <= 4 and number == -(-rank // 4) and number * size - rank < number
 
 
-def test_states_have_the_likelihood_of_bernoulli_cells_however_sure_they_are():
+@pytest.mark.parametrize("columns", [7, 35])  # one logarithm, and several
+def test_states_have_the_likelihood_of_bernoulli_cells_however_sure_they_are(columns):
     r = np.random.default_rng(0)
-    signs = r.integers(-1, 2, (7, 30)).astype(np.int8)
-    rest, added = r.normal(0, 6, (7, 30)), np.array([0.0, 15.0, -15.0, 1.0, 30.0, -2.0, 0.3])
+    signs = r.integers(-1, 2, (columns, 30)).astype(np.int8)
+    rest, added = r.normal(0, 6, (columns, 30)), [0.0, 15.0, -15.0, 1.0, 30.0, -2.0, 0.3]
+    added = np.append(added, r.normal(size=columns - 7))
     found = fast_jit(lambda rest, added: state_likelihood(rest, signs)(added))(
         jnp.float32(rest), jnp.float32(added)
     )

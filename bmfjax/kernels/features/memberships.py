@@ -4,9 +4,9 @@ Given weights and effects the rows are independent. The :math:`2^b` states of a 
 in a row are enumerated, and one is drawn. Its log likelihood is
 :math:`-\sum_d \log(1 + e^{-s_{nd} \psi_{nd}})`. With :math:`\psi` the sum of a part that the block
 leaves alone and one that the state fixes for every column, the exponential is a product of two that
-are known beforehand, and one logarithm serves two columns. A factor is cut at :math:`2^{60}`: an
-observed cell against which a state has odds of a trillion million and more is as improbable in it
-as one with these odds.
+are known beforehand, and one logarithm serves several columns. A factor is cut at
+:math:`2^{60}`: an observed cell against which a state has odds of a trillion million and more is
+as improbable in it as one with these odds.
 
 A row effect and the bits explain much alike, and either holds the other where it is. So the effect
 of each row moves with the bits of the first block summed out: e is proposed to be
@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from bmfjax.kernels.features.density import FeatureData, FeatureDensity, present
+from bmfjax.kernels.numerics.log_product import TOGETHER, log_product
 from bmfjax.kernels.numerics.uniforms import normals
 
 #: Most bits of a block. Where six features of a small matrix were one block, sweeps cost more, and
@@ -146,15 +147,23 @@ def state_likelihood(rest, signs):
 
     That is (columns,), added to the log odds `rest` (columns, rows).
     """
-    odd = len(signs) % 2
-    signs, rest = (jnp.pad(x, ((0, odd), (0, 0))) for x in (signs, rest))
-    half = len(signs) // 2
+    (columns, rows), kind = rest.shape, rest.dtype
+    number = -(-columns // TOGETHER)
+    together = 2 * -(-columns // (2 * number))
+    beyond = together * number - columns
+    # Columns that are taken together follow each other in steps of the number of logarithms.
+    shape = together, number, rows
+    signs, rest = (jnp.pad(x, ((0, beyond), (0, 0))).reshape(shape) for x in (signs, rest))
     factor = jnp.where(signs == 0, 0.0, jnp.exp(jnp.clip(-signs * rest, -STEEP, STEEP)))
-    is_one = signs > 0
+    factor, is_one = list(factor), list(signs > 0)
 
     def likelihood(added):
-        raised = jnp.exp(jnp.clip(jnp.pad(added, (0, odd)), -STEEP, STEEP))[:, None]
-        own = jnp.minimum(factor * jnp.where(is_one, 1.0 / raised, raised), MOST) + 1.0
-        return -jnp.sum(jnp.log(own[:half] * own[half:]), 0)
+        raised = jnp.exp(jnp.clip(jnp.pad(added, (0, beyond)), -STEEP, STEEP))
+        raised = raised.reshape(together, number, 1)
+        cells = zip(factor, is_one, raised, 1.0 / raised, strict=True)
+        odds = [own * jnp.where(one, down, up) for own, one, up, down in cells]
+        terms = log_product([jnp.minimum(x, MOST) + 1.0 for x in odds])
+        # A product of matrices: a sum over columns would take all above out of vector instructions.
+        return -(jnp.ones(number, kind) @ terms)
 
     return likelihood
