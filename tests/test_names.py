@@ -51,6 +51,9 @@ def test_new_rows_of_a_frame_are_found_by_name_in_any_order(named):
     assert sd.index.equals(usage.index) and sd.columns.equals(usage.columns)
     assert usage.index.tolist() == ["x", "y", "z"]
     assert usage.columns.tolist() == ["the elder", "factor 2"]
+    # A matrix is as a frame: what the fit has not is left out.
+    for values in (mixed.assign(other=1), mixed.assign(other=1).astype(pd.SparseDtype(float, 0))):
+        np.testing.assert_array_equal(named.transform(bmfjax.BinaryMatrix(values)), usage)
     mixed = mixed.astype(float)
     mixed.iloc[0, 0] = np.nan
     whole = named.complete(mixed, frame=True)
@@ -67,8 +70,8 @@ def test_new_rows_of_a_frame_are_found_by_name_in_any_order(named):
          "matrix are not in the new rows; give the same"),
         (frame[[first]], f"columns {second!r}, {rest[0]!r}, {rest[1]!r} and {len(rest) - 2} more "
          "of the fitted matrix are not in"),
-        (bmfjax.BinaryMatrix(frame.assign(other=1)), "the new rows have 'other', which the fitted "
-         "matrix has not; give the same"),
+        (bmfjax.BinaryMatrix(frame.iloc[:, :0:-1]), f"column {first!r} of the fitted matrix is not "
+         "in the new rows; give the same"),
     ):  # fmt: skip
         with pytest.raises(bmfjax.InputError, match=re.escape(said)):
             named.transform(other)
@@ -186,3 +189,11 @@ def test_new_rows_of_a_file_are_completed_by_name(named, tmp_path):
     found = named.transform(listed, frame=True)
     np.testing.assert_array_equal(found, named.transform(ones))
     assert found.index.tolist() == ["ann", "bob"]
+    # Lists of items may begin with many of the names.
+    ones[0, :8], lists = 1, [[*names[:8], "other"], [names[5], names[3]]]
+    listed.write_text("\n".join(map(",".join, lists)))
+    for new in (listed, lists, tuple(map(set, lists))):
+        np.testing.assert_array_equal(named.transform(new), named.transform(ones))
+    np.testing.assert_array_equal(named.transform(lists[1:]), named.transform(ones[1:]))
+    with pytest.raises(bmfjax.InputError, match="are not in the new rows, which have 'x', 'y' and"):
+        named.transform([["x", "y"], ["z"]])

@@ -356,6 +356,8 @@ def test_an_array_of_new_rows_has_the_names_and_the_scale_of_the_fit():
     data = problem()[0]
     values = np.tile(np.where(np.arange(COLUMNS) % 3 == 0, 4.0, np.nan), (5, 1))
     assert fitted().given_new(values).data.shape == (5, COLUMNS)
+    bits = dataclasses.replace(fitted(), data=bmfjax.BinaryMatrix(np.eye(ROWS, COLUMNS)))
+    assert bits.given_new(np.eye(COLUMNS)).settings["rating_range"] == [0, 1]
     column = fitted().given_new(np.full((ROWS, 1), 3.0), "columns")
     assert column.data.row_names == data.row_names
     scaled = dataclasses.replace(fitted(), settings=fitted().settings | {"scale": [1, 5]})

@@ -1,4 +1,4 @@
-"""New rows for a fit, of a file: their columns are found by the names of the fitted ones."""
+"""New rows for a fit: their columns are found by the names of the fitted ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import scipy.sparse as sp
 
 from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.errors import InputError
-from bmfjax.data.io.load import is_there, load_by_names
+from bmfjax.data.io.load import load_by_names
 from bmfjax.data.ratings import Ratings
-from bmfjax.data.reading.record import BINARY, RATINGS, REAL
+from bmfjax.data.reading.cells import WORDS, is_value
+from bmfjax.data.reading.longs import read_baskets
+from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked
 from bmfjax.data.real import RealMatrix
 
 _KINDS = {BinaryMatrix: BINARY, RealMatrix: REAL, Ratings: RATINGS}
@@ -21,25 +23,49 @@ _LISTS = ("pairs", "triples", "baskets")
 
 
 def opened(source, fit):
-    """Return new rows for a fit: those of a file, where `source` is the path of one."""
-    if not isinstance(source, str | os.PathLike):
-        return source
-    kind = type(fit.data)
-    if kind is BinaryMatrix and not fit._is_of_ones and is_there(source):
-        kind = RealMatrix
-    return load_new(source, fit.data, kind)
+    """Return new rows for a fit: those of a file, where `source` is the path of one.
 
-
-def load_new(source, fitted, kind=None, **options):
-    """Load new rows for a fit, as data of the class `kind`; default: that of the `fitted` data.
-
-    Columns that have names are put in the order of the fitted ones, and others are left out. A
-    fitted column that is lacking is refused when the rows are used; in a list, such as one of
-    pairs, it is one of which nothing was listed.
+    For a fit of ones and zeros whose columns have names they may be lists of the items of each row.
     """
+    fitted = fit.data
+    if isinstance(source, str | os.PathLike):
+        return load_new(source, fitted)
+    if isinstance(fitted, BinaryMatrix) and fitted.has_column_names and _are_items(source, fitted):
+        lines = list(enumerate(source, 1))
+        return BinaryMatrix._of_reading(read_baskets(lines, Asked()), None)
+    return source
+
+
+def _are_items(source, fitted) -> bool:
+    """Say whether rows are lists of items, and not of as many texts of ones and zeros each."""
+    if not isinstance(source, list | tuple):
+        return False
+    if not all(isinstance(row, list | tuple | set | frozenset) for row in source):
+        return False
+    items = {item for row in source for item in row}
+    if not items or not all(isinstance(item, str) for item in items):
+        return False
+    are_values = any(is_value(item) or item.lower() in WORDS for item in items)
+    is_ragged = len(set(map(len, source))) > 1
+    return is_ragged or not (are_values or items.isdisjoint(fitted.column_names))
+
+
+def load_new(source, fitted, **options):
+    """Load new rows for a fit as its own data are read; see `by_names`."""
     names = fitted.column_names if fitted.has_column_names else ()
-    new = load_by_names(source, _KINDS[kind or type(fitted)], names, **options)
-    if not (names and new.has_column_names):
+    return by_names(load_by_names(source, _KINDS[type(fitted)], names, **options), fitted)
+
+
+def by_names(new, fitted):
+    """Return new rows with the columns of the fitted data, where both have names.
+
+    They are put in the order of the fitted ones, and others are left out; others that are rated are
+    refused. A fitted column that is lacking is refused when the rows are used; in a list, such as
+    one of pairs, it is one of which nothing was listed.
+    """
+    names = fitted.column_names
+    are_named = fitted.has_column_names and new.has_column_names
+    if not are_named or new.column_names == names:
         return new
     return (_ratings_by_name if isinstance(new, Ratings) else _by_name)(new, names)
 
@@ -49,7 +75,7 @@ def _by_name(new, names):
     place = {name: at for at, name in enumerate(new.column_names)}
     at = np.array([place.get(name, -1) for name in names])
     is_list, gone = new.reading.layout in _LISTS, at < 0
-    if new.column_names == tuple(names) or gone.all() or (gone.any() and not is_list):
+    if gone.all() or (gone.any() and not is_list):
         return new
     rest = tuple(name for name in new.column_names if name not in set(names))
     sides = {

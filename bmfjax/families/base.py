@@ -29,7 +29,7 @@ from bmfjax.data.attributes import AttributeTable
 from bmfjax.data.blocks import blocks
 from bmfjax.data.io.load import is_there
 from bmfjax.data.names import in_words
-from bmfjax.data.new_rows import opened
+from bmfjax.data.new_rows import by_names, opened
 from bmfjax.data.reading.door import as_frame, is_frame
 from bmfjax.data.stores import Share
 from bmfjax.diagnostics import Alignment, Binarized
@@ -1174,7 +1174,7 @@ def data_figures(fit: Fit) -> dict:
 def matched_rows(fit: Fit, source: Any, read: Callable = read_binary) -> Data:
     """Return new rows, read as the fitted ones were, with the same columns."""
     source = opened(source, fit)
-    new = read(in_columns_of(fit.data, source), fit.model)
+    new = by_names(read(in_columns_of(fit.data, source), fit.model), fit.data)
     check_columns(fit.data, new)
     return new
 
@@ -1191,35 +1191,26 @@ def in_columns_of(fitted: Data, source: Any) -> Any:
 
 
 def check_columns(fitted: Data, new: Data) -> None:
-    """Refuse new rows whose columns are not those of the fitted matrix, in its order."""
-    hint = ", by column_names=fit.data.column_names" if isinstance(new, Ratings) else ""
-    ours, theirs = fitted.column_names, new.column_names
+    """Refuse new rows whose columns are not those of the fitted matrix; `by_names` orders them."""
     are_named = fitted.has_column_names and new.has_column_names
-    if are_named and (why := _other_names(ours, theirs)):
-        raise InputError(f"{why}; give the same columns in the same order{hint}")
+    if are_named and (why := _lacking(fitted.column_names, new.column_names)):
+        raise InputError(f"{why}; give the same columns")
+    hint = ", by column_names=fit.data.column_names" if isinstance(new, Ratings) else ""
     if new.num_columns != fitted.num_columns:
         raise InputError(
             f"the new rows have {new.num_columns} columns and the fitted matrix "
             f"{fitted.num_columns}; give the same columns in the same order{hint}"
         )
-    if are_named and ours != theirs:
-        at = [a == b for a, b in zip(ours, theirs, strict=True)].index(False)
-        raise InputError(
-            f"column {at + 1} (counted from 1) of the new rows is {theirs[at]!r}, and of the "
-            f"fitted matrix {ours[at]!r}; give the same columns in the same order{hint}"
-        )
 
 
-def _other_names(ours: Sequence[str], theirs: Sequence[str]) -> str:
+def _lacking(ours: Sequence[str], theirs: Sequence[str]) -> str:
     """Say which names of fitted columns new rows lack, and which they have beside; else nothing.
 
     Examples
     --------
-    >>> _other_names("abc", "bX")
+    >>> _lacking("abc", "bX")
     "columns 'a' and 'c' of the fitted matrix are not in the new rows, which have 'X' beside"
-    >>> _other_names("a", "aXYZVW")
-    "the new rows have 'X', 'Y', 'Z' and 2 more, which the fitted matrix has not"
-    >>> _other_names("ab", "ba")
+    >>> _lacking("ab", "baX")
     ''
     """
     gone, more = (
@@ -1227,7 +1218,7 @@ def _other_names(ours: Sequence[str], theirs: Sequence[str]) -> str:
         for names, known in ((ours, set(theirs)), (theirs, set(ours)))
     )
     if not gone:
-        return f"the new rows have {_some(more)}, which the fitted matrix has not" if more else ""
+        return ""
     many = len(gone) > 1
     said = f"column{'s' * many} {_some(gone)} of the fitted matrix {'are' if many else 'is'} not in"
     return f"{said} the new rows" + (f", which have {_some(more)} beside" if more else "")

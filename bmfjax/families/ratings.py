@@ -40,7 +40,7 @@ from bmfjax.data.attributes import (
 from bmfjax.data.blocks import spaced
 from bmfjax.data.intake import as_table
 from bmfjax.data.names import names_of_index
-from bmfjax.data.new_rows import opened
+from bmfjax.data.new_rows import by_names, opened
 from bmfjax.data.reading.door import holds_lines, is_frame
 from bmfjax.diagnostics import agreement
 from bmfjax.diagnostics.align import agreements
@@ -250,7 +250,7 @@ class RatingsFit(NumbersFit):
     @property
     def _rating_range(self) -> tuple[float, float]:
         """Lowest and highest rating: of the scale, or of what was fitted, also after new lines."""
-        if self.link == "probit":
+        if self.link == "probit" or isinstance(self.data, BinaryMatrix):
             return 0.0, 1.0
         kept = (self.settings.get(name) for name in ("scale", "rating_range", "stars"))
         known = next(filter(None, kept), None) or self.data.range
@@ -483,9 +483,8 @@ class RatingsFit(NumbersFit):
         Parameters
         ----------
         new : Ratings, RealMatrix, BinaryMatrix, array or mapping
-            For "rows" with the columns of the fitted data; for "columns" with its rows, in the same
-            order. Columns of a data frame are found by name, in any order, and those that the fit
-            has not are left out; others are the same in the same order. Or by name: the ratings of
+            For "rows" with the columns of the fitted data, as for `transform`; for "columns" with
+            its rows, in the same order. Or by name: the ratings of
             one new line, as ``{"Heat": 5, "Alien": 2}``, or of several, as
             ``{"ann": {"Heat": 5}, "bob": {"Alien": 4}}``. Lines without any rating follow their
             prior.
@@ -1043,6 +1042,12 @@ def _known_of_new(fit, new, side, given):
 
 
 def _matrix(new, fit, side):
+    """Return new lines as a matrix, with the fit's columns where rows are new."""
+    new = _named_matrix(new, fit, side)
+    return by_names(new, fit.data) if side == "rows" else new
+
+
+def _named_matrix(new, fit, side):
     """Give an array the names of the fit's lines on the side that stays."""
     new = opened(new, fit) if side == "rows" else new
     if isinstance(new, Ratings | RealMatrix | BinaryMatrix):
@@ -1103,7 +1108,7 @@ def _anchors_of_new(anchors, new, side):
 def _check_scale(scale, new):
     if scale is None or new.num_missing == new.num_rows * new.num_columns:
         return
-    low, high = new.range
+    low, high = (0.0, 1.0) if isinstance(new, BinaryMatrix) else new.range
     if low < scale[0] or high > scale[1]:
         raise InputError(
             f"new ratings are from {low:g} to {high:g}, outside of the scale that was fitted, "

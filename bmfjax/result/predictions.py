@@ -226,11 +226,10 @@ class PredictionsMixin:
         Parameters
         ----------
         new_rows : BinaryMatrix, array, path, or what the model was fitted to
-            As for `BinaryMatrix`. Columns of a data frame, and of a file whose columns have names,
-            are found by name, in any order, and those that the fit has not are left out; other
-            kinds have the same columns in the same order, which names are compared for (of
-            `Ratings` by ``column_names=fit.data.column_names``, and every item of a list of ratings
-            is one of the fit). Missing entries are left out.
+            As for `BinaryMatrix`, or a file of the kind that was fitted. Columns that have names
+            are found by them, in any order, and those that the fit has not are left out (of ratings
+            refused). Columns without names are the same in the same order. Rows of ones and zeros
+            may be lists of names, which are those of the ones. Missing entries are left out.
         kind : {"mean", "sd"}
             "sd" returns the posterior standard deviation. The mean m of the Boolean models and
             "features" is the probability that a row has the factor, and their standard deviation

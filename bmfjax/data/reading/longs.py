@@ -156,7 +156,10 @@ def layout_of(head, kind, asked: Asked, separator=",") -> str:
     if asked.layout != "auto":
         return asked.layout
     if head and asked.header is not False and names_fitted(head[0], asked):
-        return "table"
+        # Below a header no cell is a column's name: the first line is then one of items.
+        fitted = set(asked.fitted).difference(WORDS)
+        below = any(not fitted.isdisjoint(row) for row in head[1:])
+        return "baskets" if kind == BINARY and below and _are_baskets(head) else "table"
     if kind == RATINGS:
         return _layout_of_ratings(head, asked, separator)
     if kind == BINARY and _are_baskets(head):
