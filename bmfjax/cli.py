@@ -1688,6 +1688,10 @@ def _add_transform(commands) -> None:
     transform.add_argument(
         "new", metavar="NEW", help="new rows, in a file of the kind that was fitted"
     )
+    transform.add_argument(
+        "--kind", choices=["mean", "sd"], default="mean",
+        help="posterior mean of the usage, or its standard deviation (not for relaxed and nmf)",
+    )  # fmt: skip
     _add_table(transform)
     _add_reading(transform)
     transform.set_defaults(run=_transform)
@@ -1720,7 +1724,7 @@ def _transform(options) -> int:
 
     _check_output(options, options.new)
     fit = Fit.load(options.directory)
-    return _give(usage_table(fit, _read_new(options, fit.data)), options, "rows")
+    return _give(usage_table(fit, _read_new(options, fit.data), options.kind), options, "rows")
 
 
 def _check_output(options, source) -> None:

@@ -27,7 +27,7 @@ FLOAT_FORMAT = "%.7g"
 HEADER = re.compile(
     r"row,column(?=,)(,mean)?(,sd)?(,lower,upper)?(,log_odds(_sd|_lower|_upper)?)*"
     r"(,(probability|p_one|p_observed)(_[^,]+)?)*"
-    r"|row(,factor_\d+)+"
+    r"|row(,factor_\d+(_sd)?)+"
     r"|user,item,mean,sd,lower,upper,(probability|p_liked)"
     r"|fit,model,sampler,rank,seed,log_score,.*,verdict"
     rf"|{trust.HEADER}|{features.HEADER}|{interop.HEADER}"
@@ -126,10 +126,13 @@ def _unknown(line, side, field, names, hint):
     )
 
 
-def usage_table(fit, new) -> pd.DataFrame:
-    """Return the usage of new rows, a line each: the name `row`, `factor_1`, `factor_2`, ..."""
-    usage = fit.transform(new)
-    factors = {f"factor_{k}": values for k, values in enumerate(usage.T, 1)}
+def usage_table(fit, new, kind: str = "mean") -> pd.DataFrame:
+    """Return the usage of new rows, a line each: the name `row`, `factor_1`, `factor_2`, ...
+
+    With `kind` "sd" they are standard deviations, `factor_1_sd`, ...; see `bmfjax.Fit.transform`.
+    """
+    usage, what = fit.transform(new, kind=kind), "_sd" * (kind == "sd")
+    factors = {f"factor_{k}{what}": values for k, values in enumerate(usage.T, 1)}
     return pd.DataFrame({"row": list(new.row_names)} | factors)
 
 

@@ -1,6 +1,7 @@
 """`bmfjax predict` and `bmfjax transform`: tables of stored fits, one sentence for bad input."""
 
 import csv
+import dataclasses
 import importlib.util
 import io
 
@@ -273,12 +274,26 @@ def test_new_rows_of_numbers_are_numbers(stored, tmp_path, capsys):
     refused(capsys, "--binarize is for models", "transform", stored("nmf"), new, "--binarize", 1)
 
 
+def test_new_rows_are_read_as_the_ones_that_were_fitted(tmp_path, capsys):
+    ones = bmfjax.BinaryMatrix(np.eye(40, 4, dtype=int), column_names=FILMS)
+    fit, new = dataclasses.replace(put_together("nmf"), data=ones), tmp_path / "new.csv"
+    folder = fit.save(tmp_path / "fit")
+    write_lines(new, FILMS, ["yes", "no", "no", "yes"], ["no", "no", "yes", "no"])
+    usage = fit.transform(np.array([[1, 0, 0, 1], [0, 0, 1, 0]]))
+    np.testing.assert_array_equal(fit.transform(new), usage)
+    assert run("transform", folder, new) == 0
+    table = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    np.testing.assert_allclose(table.iloc[:, 1:], usage, rtol=1e-6)
+    refused(capsys, "finds one usage of new rows for each draw, and no sd", "transform", folder,
+            new, "--kind", "sd")  # fmt: skip
+
+
 def test_new_ratings_are_matched_by_name(stored, tmp_path, capsys, monkeypatch):
     seen = []
     monkeypatch.setattr(
         bmfjax.Fit._of_model("pmf"),
         "transform",
-        lambda fit, new: seen.append(new) or np.ones((2, 3)),
+        lambda fit, new, kind: seen.append(new) or np.full((2, 3), {"mean": 1, "sd": 2}[kind]),
     )
     new = tmp_path / "new.csv"
     new.write_text("user,film,stars\nzoe,Fargo,5\nyan,Heat,3\nzoe,Alien,4\n")
@@ -287,6 +302,10 @@ def test_new_ratings_are_matched_by_name(stored, tmp_path, capsys, monkeypatch):
     assert "zoe,1,1,1" in told.out and f"{new}: read as lines of row, column, value" in told.err
     assert seen[0].column_names == FILMS and seen[0].columns.tolist() == [2, 3, 0]
     assert seen[0].values.tolist() == [4.0, 5.0, 3.0]
+    assert run("transform", stored("pmf"), new, "--kind", "sd") == 0
+    told = capsys.readouterr().out
+    assert told.startswith("row,factor_1_sd,factor_2_sd,factor_3_sd\nzoe,2,2,2\n") and seen.pop()
+    assert HEADER.fullmatch(told.split("\n")[0])
     new.write_text('Heat,"Me, Myself",Alien,Fargo\n5,3,4,1\n5,4,3,5\n')
     assert run("transform", stored("pmf"), new) == 0  # a table, by the names of the films
     assert capsys.readouterr().out and seen[1].dense().tolist() == [[5, 3, 4, 1], [5, 4, 3, 5]]
