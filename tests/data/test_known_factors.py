@@ -153,7 +153,7 @@ def test_the_command_line_says_how_files_beside_the_data_are_read(
     path = tmp_path / "known.csv"
     path.write_text("column;x\na;1,234\n\xe9;2\n", "latin-1")
     for read in (load_anchors, load_attributes):
-        with pytest.raises(InputError, match=r"say decimal=',' or decimal='.' \(--decimal\)"):
+        with pytest.raises(InputError, match=r"say decimal=',' \(--decimal ,\) if it is 1.234, or"):
             read(path, encoding="latin-1")
     found = {}
 

@@ -54,14 +54,15 @@ def test_a_survey_is_read_at_the_first_try_and_said(tmp_path):
     assert str(data.reading) == (
         "read as 4 rows named by 'respondent_id' x 3 columns 'Q1' ... 'Q3' of Yes/No; 'gender' a "
         "label; 'age' left out (columns=, --columns); \"Don't know\" missing; 16.7 % missing; "
-        "first line taken for names"
+        "first line taken for names (header=, --header)"
     )
 
 
 def test_columns_and_rows_without_any_value_are_named(tmp_path):
     path = written(tmp_path, "id,a,b,c\nann,1,,0\nbob,0,,1\ncid,,,\neve,,,1\n")
     read = "read as 4 rows named by 'id' x 3 columns 'a' ... 'c' of 0/1; 58.3 % missing"
-    said = f"{read}, all of column 'b' and row 'cid'; first line taken for names"
+    said = f"{read}, all of column 'b' and row 'cid'; first line taken for names (header=, "
+    said += "--header)"
     assert str(load(path).reading) == said
     assert type(load(path).reading).of_text(load(path).reading.as_text()) == load(path).reading
     # By their numbers, from 1, where they have no names; and none of which a part alone is missing.
@@ -747,17 +748,44 @@ def test_dialects_are_told(tmp_path, text, name, options):
 
 def test_a_comma_that_may_be_of_thousands_is_asked_about(tmp_path):
     path = written(tmp_path, "a;b\n5,678;2\n1,234;3\n")
-    with pytest.raises(InputError, match=r"'1,234' may be a decimal or a thousands sign"):
+    ask = r"'1,234' may be .* thousands sign; say decimal=',' \(--decimal ,\) if it is 1.234, or "
+    with pytest.raises(InputError, match=ask + r"decimal='.' \(--decimal .\) if it is 1234$"):
         load_real(path)
     assert load_real(path, decimal=",").range == (1.234, 5.678)
     assert load_real(path, decimal=".").range == (2, 5678)
     assert load_real(written(tmp_path, "a;b\n5,678;2\n1,234.5;3\n")).range == (2, 5678)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a;b\n1,234;2,5\n2,345;3,456\n",
+        "a;b\n1,234;0,125\n2,345;-3,456\n",  # no thousands begin with a zero
+        "name;a;b\nDoe, Ann;1,234;2,5\nLi, Bo;2,345;3,456\n",
+        'u,i,value\nx,a,"1,234"\nx,b,"2,5"\ny,a,"2,345"\ny,b,"3,456"\n',
+    ],
+)
+def test_commas_that_can_only_be_decimal_are_read(tmp_path, text):
+    data = load_real(written(tmp_path, text))
+    assert data.dense()[:, 0] == pytest.approx([1.234, 2.345]) and data.shape == (2, 2)
+
+
+def test_a_table_of_ratings_with_decimal_commas_is_no_list(tmp_path):
+    path = written(tmp_path, "user;Heat;Alien\nann;3,5;4\nbob;;2,5\n")
+    assert load_ratings(path).column_names == ("Heat", "Alien")
+    path.write_text(path.read_text().replace(";;", ";4,5;"))  # as with points
+    with pytest.raises(InputError, match="its lines may be row, column and rating, or rows of a"):
+        load_ratings(path)
+
+
 def test_points_that_may_be_of_thousands_are_asked_about(tmp_path):
     path = written(tmp_path, "a;b\n5.678;2\n1.234;3\n")
-    with pytest.raises(InputError, match=r"'1.234' may be a decimal or a thousands sign"):
-        load_real(path)
+    triples = written(tmp_path, "u;i;value\nx;a;1.234\nx;b;2.125\ny;a;5.678\ny;b;3.5\n", "u.csv")
+    assert load_real(triples).range == (1.234, 5.678)
+    triples.write_text(triples.read_text().replace("3.5", "3.500"))
+    for unclear in (path, triples):
+        with pytest.raises(InputError, match=r"'1.234' may be a decimal or a thousands sign"):
+            load_real(unclear)
     assert load_real(path, decimal=".").range == (1.234, 5.678)
     data = load_real(path, decimal=",")
     assert data.range == (2, 5678) and "points of thousands" in str(data.reading)
@@ -949,7 +977,7 @@ def test_years_above_few_columns_are_names(tmp_path):
     ("text", "model", "said"),
     [
         (SURVEY, "ormachine", "read as 4 rows named by 'respondent_id' x 3 columns"),
-        ("s,a,b\nx,1,2\ny,3,4\n", "nmf", "of numbers from 1 to 4; first line taken for names"),
+        ("s,a,b\nx,1,2\ny,3,4\n", "nmf", "of numbers from 1 to 4; first line taken for"),
         ("user,item,rating\na,x,1\nb,y,2\n", "pmf", "of 2 ratings from 1 to 2"),
     ],
 )

@@ -24,9 +24,11 @@ PAIRS = (("1", "0"), ("true", "false"), ("yes", "no"), ("t", "f"), ("y", "n"), (
 WORDS = frozenset(word for pair in PAIRS for word in pair)
 _WORDS = {"true": 1.0, "false": 0.0}
 _COMMA = re.compile(r"[+-]?(\d{1,3}([. ']\d{3})+|\d+)?,\d+([eE][+-]?\d+)?")
-_POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+")
+# A zero stands before no thousands.
+_POINTS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 _ONE_POINT = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
+_LETTER = re.compile(r"[^\W\d_]")
 
 
 def number(text, decimal: str = ".") -> float | None:
@@ -43,6 +45,12 @@ def number(text, decimal: str = ".") -> float | None:
         return None
 
 
+def any_number(text) -> float | None:
+    """Return the number of a text, whatever its decimal sign."""
+    value = number(text)
+    return number(text, ",") if value is None else value
+
+
 def is_missing(text) -> bool:
     """Say whether a text is one of the usual marks of a missing cell."""
     return text.lower() in MISSING_MARKS
@@ -54,11 +62,16 @@ def is_value(text, comma: bool = False) -> bool:
     return known or (comma and bool(_COMMA.fullmatch(text)))
 
 
-def decimal_of(texts: Iterable[str], asked: str) -> str:
-    """Return the decimal sign of some texts: "." or ",", or "thousands" for commas of these."""
-    commas = sorted(text for text in texts if "," in text)
+def decimal_of(texts: Iterable[str], asked: str, separator: str) -> str:
+    """Return the decimal sign of some texts: "." or ",", or "thousands" for commas of these.
+
+    Commas in words, such as names of rows, say nothing. What may be either is refused.
+    """
+    commas = sorted(text for text in texts if "," in text and not _is_of_words(text))
     thousands = bool(commas) and all(_THOUSANDS.fullmatch(text) for text in commas)
     if asked != "auto" or not commas:
+        if asked == "auto" and separator == ";":
+            _check_points(texts)
         return "thousands" if asked == "." and thousands else asked.replace("auto", ".")
     points = any("." in text and "," not in text and number(text) is not None for text in texts)
     points |= any("." in text for text in commas if thousands)
@@ -68,24 +81,32 @@ def decimal_of(texts: Iterable[str], asked: str) -> str:
     if not all(_COMMA.fullmatch(text) for text in commas) or points:
         return "."  # they are no numbers
     if thousands:
-        raise InputError(
-            f"the comma of {commas[0]!r} may be a decimal or a thousands sign; say decimal=',' or "
-            "decimal='.' (--decimal)"
-        )
+        raise _unclear_sign("comma", commas[0], ",", ".")
     return ","
 
 
-def check_points(texts: Iterable[str]) -> None:
+def _is_of_words(text) -> bool:
+    return bool(_LETTER.search(text)) and not _COMMA.fullmatch(text)
+
+
+def _check_points(texts: Iterable[str]) -> None:
     """Refuse numbers of which every point may be one of thousands, of a text without commas.
 
     The cells of such a text are not parted by commas, as where these are decimal signs.
     """
     points = sorted(text for text in texts if "." in text and number(text) is not None)
     if len(points) > 1 and all(map(_ONE_POINT.fullmatch, points)):
-        raise InputError(
-            f"the point of {points[0]!r} may be a decimal or a thousands sign; say decimal='.' or "
-            "decimal=',' (--decimal)"
-        )
+        raise _unclear_sign("point", points[0], ".", ",")
+
+
+def _unclear_sign(what, text, decimal, thousands) -> InputError:
+    """Return the error for a sign in a number: it is the `decimal` one, or that is another."""
+    small, large = (float(re.sub("[.,]", own, text)) for own in (".", ""))
+    return InputError(
+        f"the {what} of {text!r} may be a decimal or a thousands sign; say decimal={decimal!r} "
+        f"(--decimal {decimal}) if it is {small:g}, or decimal={thousands!r} (--decimal "
+        f"{thousands}) if it is {large:g}"
+    )
 
 
 class Column:

@@ -73,7 +73,7 @@ def read_named_lines(
         if not path.is_file():
             raise InputError(f"there is no such file; give a table of {what}")
         lines = Sheet(path) if path.suffix.lower() == ".xlsx" else read_lines(path, encoding)
-        named, *columns = tables.table_of_lines(list(lines), REAL, asked).columns
+        named, *columns = tables.table_of_lines(list(lines), REAL, asked, lines.separator).columns
         if not columns:
             raise InputError(f"it has 1 field a line; give {fields}")
     return named.all_texts(), columns

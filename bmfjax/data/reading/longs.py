@@ -18,7 +18,15 @@ from bmfjax.data.errors import InputError
 from bmfjax.data.io.declared import NAME
 from bmfjax.data.memory import require_memory
 from bmfjax.data.names import are_ids, place_text
-from bmfjax.data.reading.cells import WORDS, Column, decimal_of, is_missing, is_value, number
+from bmfjax.data.reading.cells import (
+    WORDS,
+    Column,
+    any_number,
+    decimal_of,
+    is_missing,
+    is_value,
+    number,
+)
 from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked, Found, Reading, quoted
 from bmfjax.data.reading.tables import (
     FEW,
@@ -182,8 +190,7 @@ def layout_of(head, kind, asked: Asked, separator=",") -> str:
 
 def _layout_of_few(names, body, kind) -> str:
     """Say whether lines of two or three fields are pairs: names that come again, and no values."""
-    columns = [Column.of_texts(name, texts) for name, texts in zip(names, zip(*body, strict=True),
-                                                                   strict=True)]  # fmt: skip
+    columns = [_column_of(*both) for both in zip(names, zip(*body, strict=True), strict=True)]
     if len(names) == 3 and not columns[0].is_text and _names_rating(names[0]):
         columns = columns[1:] + columns[:1]  # the value stands first
     one, two = columns[:2]
@@ -205,6 +212,13 @@ def _layout_of_few(names, body, kind) -> str:
     if are_names and several and not pairs and pair_of(columns[2]) is not None:
         raise InputError(_twice(columns))
     return "triples" if are_names and several and pairs and not columns[2].is_text else "table"
+
+
+def _column_of(name, texts) -> Column:
+    """Make a column, of numbers also where their decimal sign is a comma."""
+    found = Column.of_texts(name, texts)
+    by_comma = Column.of_texts(name, texts, decimal=",") if found.is_text else found
+    return by_comma if by_comma.is_numeric else found
 
 
 def _is_of_table(asked: Asked) -> bool:
@@ -366,7 +380,7 @@ def _layout_of_wide(head, header) -> str:
         return "triples" if says_triples(first) else "table"
     # Fields that are words in every line are no ratings; a word here and there may be a slip.
     fields = itertools.islice(zip(*head, strict=False), 1, None)
-    if any(not any(map(is_value, field)) for field in fields):
+    if any(not any(is_value(f, True) for f in field) for field in fields):
         return "triples"
     raise _unclear()
 
@@ -383,7 +397,7 @@ def _may_be_table(names, body, marks) -> bool:
     widths = {len(row) for row in body}
     if len(widths) != 1 or (names and len(names) - len(body[0]) not in (0, -1)):
         return False
-    values = (f in marks or is_value(f) for row in body for f in row[1:])
+    values = (f in marks or is_value(f, True) for row in body for f in row[1:])
     return len(body[0]) > 2 and all(values)
 
 
@@ -396,15 +410,15 @@ def _may_be_triples(body) -> bool:
 
 def _repeat_names(first) -> bool:
     """Say whether a first column repeats names, which are not numbers that might be ratings."""
-    return len(set(first)) < len(first) and not all(map(is_value, first[1:]))
+    return len(set(first)) < len(first) and not all(is_value(f, True) for f in first[1:])
 
 
 def _is_rating(field) -> bool:
-    return number(field) is not None and not is_missing(field)
+    return any_number(field) is not None and not is_missing(field)
 
 
 def _is_id(field) -> bool:
-    value = number(field)
+    value = any_number(field)
     return value is None or value == np.floor(value)
 
 
@@ -438,9 +452,9 @@ def read_lines(lines, layout, kind, asked: Asked) -> Found:
     fields = head[0] if header else [f"field {k + 1}" for k in range(len(head[0]))]
     roles = roles_of(head[0] if header else [], head[1:], asked, with_value)
     used, decimal = [roles.row, roles.column, roles.value][: 2 + with_value], "."
-    if with_value and lines.separator != ",":
-        texts = [row[roles.value] for row in head[1:] if len(row) > roles.value]
-        decimal = decimal_of(texts, asked.decimal)
+    if with_value:
+        texts = {row[roles.value] for row in head[1:] if len(row) > roles.value}
+        decimal = decimal_of(texts, asked.decimal, lines.separator)
     names, codes, at = [_Names() for _ in used], [array("q") for _ in used], array("q")
     for line, own in itertools.islice(lines, int(header), None):
         _check_fields(line, own, roles, lines.separator, kind)

@@ -170,7 +170,7 @@ class Reading:
         elif self.empty:
             said.append(f"no value in {self.empty}")
         if self.column_names and not by_field:
-            said.append(f"{self.column_names} taken for names")
+            said.append(f"{self.column_names} taken for names (header=, --header)")
         return "; ".join(said)
 
 

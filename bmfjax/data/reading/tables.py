@@ -19,7 +19,7 @@ from bmfjax.data.reading.cells import (
     PAIRS,
     WORDS,
     Column,
-    check_points,
+    any_number,
     decimal_of,
     is_value,
     number,
@@ -206,7 +206,7 @@ def _is_word_of_text(cell) -> bool:
 
 def _value_in(first) -> str:
     """Return the field of a first line that may be a value."""
-    values = [f for f in first if _number(f) is not None or _LIKE_NUMBER.fullmatch(f)]
+    values = [f for f in first if any_number(f) is not None or _LIKE_NUMBER.fullmatch(f)]
     return next(iter(values), first[0])
 
 
@@ -217,7 +217,7 @@ def _may_be_row(first, body, names, columns) -> bool:
     numbers, or that stand above columns of distinct texts.
     """
     own = _numbers_of([first[1:]])
-    if _number(first[0]) is not None:
+    if any_number(first[0]) is not None:
         return True
     if not own:
         return False
@@ -257,24 +257,18 @@ def _are_beside_bits(first, body) -> bool:
     return len(others) > 0
 
 
-def _number(text) -> float | None:
-    """Return the number of a text, whatever its decimal sign."""
-    value = number(text)
-    return number(text, ",") if value is None else value
-
-
 def _numbers_of(rows) -> list[float]:
     """Return the numbers of some lines, but for marks of missing cells."""
-    found = (v for row in rows for text in row if (v := _number(text)) is not None and v == v)
+    found = (v for row in rows for text in row if (v := any_number(text)) is not None and v == v)
     return [v for v in found if v not in SENTINELS]
 
 
 def _numbers_are_names(first, body, kind, layout) -> bool:
     """Say whether numbers in a first line are names of columns, such as wavelengths or years."""
-    word = _number(first[0]) is None
-    if word and body and all(_number(row[0]) is not None for row in body):
+    word = any_number(first[0]) is None
+    if word and body and all(any_number(row[0]) is not None for row in body):
         return True
-    few, own = len(first) <= FEW, [_number(text) for text in first[1:]]
+    few, own = len(first) <= FEW, [any_number(text) for text in first[1:]]
     may_be = word and layout == "table"
     if few and not word and layout == "table" and _is_unlike(first, body):
         raise _unclear_header(first)
@@ -304,7 +298,7 @@ def _are_even(numbers) -> bool:
 
 def _is_unlike(first, body) -> bool:
     """Say whether a line of few rising whole numbers is unlike the lines below."""
-    own = [_number(text) for text in first]
+    own = [any_number(text) for text in first]
     below = _numbers_of(body)
     if None in own or not below or any(v != round(v) for v in own) or (np.diff(own) <= 0).any():
         return False
@@ -324,7 +318,7 @@ def _unclear_header(first, text=None) -> InputError:
 
 def _counted(first) -> bool:
     """Say whether a first column numbers the rows: it is whole and distinct."""
-    own = [_number(text) for text in first]
+    own = [any_number(text) for text in first]
     return None not in own and all(v == round(v) for v in own) and len(set(own)) == len(own) > 1
 
 
@@ -360,9 +354,7 @@ def table_of_lines(body, kind, asked: Asked, separator=",") -> Table:
     commas = any("," in text for column in cells for text in column)
     texts = {text for column in cells for text in column}
     # Where commas are decimal signs, points are of thousands, also of a text without commas.
-    decimal = decimal_of(texts, asked.decimal) if commas or asked.decimal == "," else "."
-    if separator == ";" and not commas and asked.decimal == "auto":
-        check_points(texts)
+    decimal = decimal_of(texts, asked.decimal, separator)
     notes = {",": ("decimal commas",), "thousands": ("commas of thousands",)}.get(decimal, ())
     if decimal == "," and not commas:
         notes = ("points of thousands",) * any("." in text for text in texts)
