@@ -271,12 +271,11 @@ def test_a_fit_is_saved_loaded_and_shown(model, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model", ["nmf", "pmf"])
-def test_a_run_ends_by_itself_and_more_factors_follow_where_all_are_there(model, monkeypatch):
+def test_a_run_ends_by_itself_and_more_factors_follow_where_all_are_there(monkeypatch):
     """At most two factors at first, then four, of which three are there."""
     monkeypatch.setattr("bmfjax.families.base.MAX_RANK", 2)
     monkeypatch.setattr("bmfjax.families.base.LOOKS", (250, 500))
-    fit = bmfjax.fit(PROBLEMS[model](), "auto", model=model, num_chains=2, progress=False)
+    fit = bmfjax.fit(ratings(), "auto", model="pmf", num_chains=2, progress=False)
     assert fit.rank == fit.figures.rank == 3 and fit.settings["max_rank"] == 4
     assert fit.figures.earlier_steps >= 250 and fit.figures.complete
     assert fit.figures.rank_at_bound < 0.05 and "There may be more" not in str(fit.verdict)

@@ -66,9 +66,10 @@ def drawn(kernel, args, sites, chains=16, number=250):
         ),
         # The recursion's own stationary variance, of exact gradients.
         (SGLD(linear, ALL, noise="langevin", step_size=0.8, num_approach=0), 1 / (1 - 0.8 / 4)),
-        (
+        pytest.param(
             SGHMC(linear, ALL, noise="langevin", step_size=0.6, friction=0.4, num_approach=0),
             1 / (1 - 0.6 / (2 * 1.6)),
+            marks=pytest.mark.long,
         ),
     ],
     ids=["SGLD", "SGHMC", "SGLD langevin", "SGHMC langevin"],
@@ -273,14 +274,19 @@ def test_a_truncated_normal_posterior(kind, prior, options):
     assert (m == 0.0).mean() < 0.01
 
 
-@pytest.mark.parametrize("kernel", [SGLD, pytest.param(SGHMC, marks=pytest.mark.long)])
-@pytest.mark.parametrize("bounded", ["half-line", pytest.param("interval", marks=pytest.mark.long)])
-def test_reflected_sites_run_under_mcmc(kernel, bounded):
+@pytest.mark.parametrize(
+    ("kernel", "prior"),
+    [
+        (SGLD, dist.HalfNormal(10.0)),
+        pytest.param(SGHMC, dist.Uniform(0.0, 5.0), marks=pytest.mark.long),
+    ],
+    ids=["SGLD on a half-line", "SGHMC in an interval"],
+)
+def test_reflected_sites_run_under_mcmc(kernel, prior):
     """Near a bound of an open support, against the truncated normal posterior."""
-    priors = {"half-line": dist.HalfNormal(10.0), "interval": dist.Uniform(0.0, 5.0)}
 
     def model(y):
-        m = numpyro.sample("m", priors[bounded])
+        m = numpyro.sample("m", prior)
         with numpyro.plate("rows", len(y)) as i:
             numpyro.sample("y", dist.Normal(m, 1.0), obs=y[i])
 
@@ -389,6 +395,7 @@ def relaxed_draws(kind, **options):
     return np.concatenate([draws[n].reshape(16, 400, -1) for n in start], -1)
 
 
+@pytest.mark.long
 def test_auxiliary_gibbs_of_all_cases_is_exact():
     """Means and mean squares against Gibbs, with a learned precision."""
     exact, found = relaxed_draws(TruncatedGibbs), relaxed_draws(AuxiliaryGibbs, num_steps=3)
