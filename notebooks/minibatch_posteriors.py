@@ -119,6 +119,8 @@ kernels = {
     "IASG": (lambda data: bmfjax.IASG(model, BLOCKS, calibration=None), 20, 100),
     "IASG, top-up": (lambda data: bmfjax.IASG(model, BLOCKS, calibration="top-up"), 5, 250),
 }
+if quick:  # one of each kind
+    kernels = {name: kernels[name] for name in ("HMCECS", "SGLD", "IASG, top-up")}
 
 
 def sample(make, data, warmup, draws):
