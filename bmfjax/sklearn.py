@@ -6,11 +6,13 @@ import numbers
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 
 from bmfjax.data import BinaryMatrix, InputError, RealMatrix
 from bmfjax.data.blocks import blocks, spaced
 from bmfjax.data.checks import one_of, whole
+from bmfjax.data.names import names_of_index
 from bmfjax.families import FAMILIES
 from bmfjax.fitting import Fit, fit
 from bmfjax.specs import with_fields_refused
@@ -24,7 +26,6 @@ try:
         OneToOneFeatureMixin,
         TransformerMixin,
     )
-    from sklearn.preprocessing import binarize as cut
     from sklearn.utils import check_random_state
     from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 except ImportError as error:
@@ -197,8 +198,16 @@ class _Factorisation(TransformerMixin, BaseEstimator):
 
     def _read(self, X, reset) -> BinaryMatrix | RealMatrix:
         """Return the samples as a matrix of numbers, or refuse them."""
-        X = self._validated(X, reset, dtype=np.float64, ensure_all_finite="allow-nan")
-        return RealMatrix(X, column_names=getattr(self, "feature_names_in_", None))
+        values = self._validated(X, reset, dtype=np.float64, ensure_all_finite="allow-nan")
+        return RealMatrix(values, **self._names(X))
+
+    def _names(self, X) -> dict:
+        """Return the names of samples and features; those of samples that stand twice name none."""
+        index = X.index if isinstance(X, pd.DataFrame) and X.index.is_unique else None
+        return {
+            "row_names": None if index is None else names_of_index(index),
+            "column_names": getattr(self, "feature_names_in_", None),
+        }
 
 
 class _Components(ClassNamePrefixFeaturesOutMixin, _Factorisation):
@@ -242,30 +251,24 @@ class _Components(ClassNamePrefixFeaturesOutMixin, _Factorisation):
 class _Bits(_Components):
     """Estimators of ones and zeros."""
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.binarize is None
-        return tags
-
     def _read(self, X, reset) -> BinaryMatrix:
         """Return the samples as a binary matrix, or refuse them."""
-        finite = "allow-nan" if self.binarize is None else True
-        X = self._validated(X, reset, ensure_all_finite=finite)
+        table = self._validated(X, reset, ensure_all_finite="allow-nan")
         if self.binarize is not None:
-            if sp.issparse(X) and self.binarize < 0:
+            if sp.issparse(table) and self.binarize < 0:
                 raise InputError(
                     f"binarize is {self.binarize}, by which every zero that a sparse matrix leaves "
                     "out is a one; give a dense array or a threshold of at least 0"
                 )
-            X = cut(X, threshold=self.binarize)
-        values = X.data if sp.issparse(X) else X
+            table = _cut(table, self.binarize)
+        values = table.data if sp.issparse(table) else table
         strange = values[~(np.isnan(values) | (values == 0) | (values == 1))]
         if strange.size:
             raise InputError(
                 f"X has values other than 0, 1 and NaN, such as {strange[0]:g}; make it binary or "
                 "give a threshold by binarize="
             )
-        return BinaryMatrix(X, column_names=getattr(self, "feature_names_in_", None))
+        return BinaryMatrix(table, **self._names(X))
 
 
 class BooleanMF(_Bits):
@@ -282,7 +285,7 @@ class BooleanMF(_Bits):
         Number of components. For a matrix with a smaller side only so many are fitted;
         see `n_components_`.
     binarize : float, optional
-        Values above it count as one, others as zero. Default: values must be 0 or 1, and NaN is a
+        Values above it count as one, others as zero. Default: values must be 0 or 1. NaN is a
         missing entry.
     num_chains : int
     num_warmup, num_samples : int or "auto"
@@ -573,6 +576,15 @@ def _values(data, rows) -> np.ndarray:
     """Return the values of some rows, NaN where they are missing; these alone are formed."""
     part = data.part(rows, np.arange(data.num_columns))
     return np.where(part[1], np.nan, part[0]) if isinstance(data, BinaryMatrix) else part
+
+
+def _cut(X, threshold):
+    """Return a copy whose values above a threshold are ones, others zeros; NaN stays as it is."""
+    if sp.issparse(X):
+        found = X.copy()
+        found.data = _cut(X.data, threshold)
+        return found
+    return np.where(np.isnan(X), np.nan, threshold < X)
 
 
 def _seed(random_state) -> int:

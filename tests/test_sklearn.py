@@ -144,15 +144,26 @@ def test_names_of_features_come_and_go(tiles, monkeypatch):
     assert bmf.n_features_in_ == 16 and bmf.feature_names_in_[15] == "item 15"
 
 
-def test_missing_values_stay_missing_where_no_threshold_is_given(monkeypatch):
+@pytest.mark.parametrize(
+    ("form", "threshold"), [(np.array, None), (np.array, 2), (sp.csr_array, 2)]
+)
+def test_missing_values_stay_missing_at_any_threshold(monkeypatch, form, threshold):
     seen = []
     monkeypatch.setattr(
         bmfjax.sklearn, "fit", lambda d, r, **o: seen.append(d) or stand_in(d, r, **o)
     )
     X = np.array([[1.0, np.nan, 0.0], [0.0, 1.0, 1.0]])
-    bmf = BooleanMF().fit(X)
+    given = form(X if threshold is None else 3 * X)
+    bmf = BooleanMF(binarize=threshold).fit(given)
     np.testing.assert_array_equal(seen[0].dense(), X)
-    assert np.isfinite(bmf.transform(X)).all()
+    assert np.isfinite(bmf.transform(given)).all()
+
+
+@pytest.mark.parametrize(("index", "named"), [("ab", "ab"), ("aa", None), ([0, 1], None)])
+def test_samples_keep_their_names_where_each_has_one(monkeypatch, index, named):
+    monkeypatch.setattr(bmfjax.sklearn, "fit", stand_in)
+    data = BooleanMF().fit(pd.DataFrame(np.eye(2), index=list(index))).fit_.data
+    assert data.row_names == (tuple(named) if named else ("row 1", "row 2"))
 
 
 def test_without_scikit_learn_the_import_says_what_to_install(monkeypatch):
@@ -205,7 +216,7 @@ def test_no_more_components_than_the_smaller_side(monkeypatch):
     [
         ([[0.0, 1.0], [2.0, 1.0]], {}, "other than 0, 1 and NaN, such as 2"),
         (sp.csr_array([[0.0, 3.0], [1.0, 0.0]]), {}, "give a threshold by binarize="),
-        ([[0.0, np.nan], [2.0, 1.0]], {"binarize": 0.5}, "NaN"),
+        ([[0.0, np.inf], [2.0, 1.0]], {"binarize": 0.5}, "infinity"),
         (sp.csr_array([[0.0, 3.0], [1.0, 0.0]]), {"binarize": -1.0}, "threshold of at least 0"),
         (np.eye(2), {"n_components": 0}, "n_components is 0"),
         (np.eye(2), {"n_components": True}, "n_components is True"),
