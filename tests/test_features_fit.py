@@ -173,6 +173,9 @@ def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
     assert "odds x" in text and "Real with probability" in text and "person" in text
     for number in fitted.figures.factors_searches[:2]:
         assert f"Found by {number} of 2 searches." in text
+    searched = fitted.settings["num_warmup"] - fitted.figures.num_warmup
+    assert searched > 0 and f"({searched:,} before them searched for starts)" in text
+    assert f", {searched:,} before them searched for starts" in cli._sampled(fitted)
     assert " without them)<" in text and "without them); odds" not in text
     # What the first line counts are the columns that are not grey, shown at once or on a click.
     card = feature_card(fitted, summary_with_trust(fitted).loc[1], 0)
@@ -182,7 +185,7 @@ def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
     # What is counted as concerned is what the bars say is known to be, here and in the tables.
     rather = fitted.basis_binary[:, 0]
     unknown = rather & ~are_told(fitted)[:, 0]
-    said = re.search(r"rows; concerns (\d+) columns?(?:, and (\d+) on which)?", text)
+    said = re.search(r"rows; concerns (\d+) columns?(?:, and perhaps (\d+) more)?", text)
     said = [int(n or 0) for n in said.groups()]
     assert said == [rather.sum() - unknown.sum(), unknown.sum()] and min(said) > 0
     for table in (fitted.summary(), fitted.tiles()):

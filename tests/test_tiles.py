@@ -250,6 +250,8 @@ def test_the_table_says_which_factors_do_not_hold():
     """Also of one that all chains have, whose means differ, and that is kept."""
     fit = fit_with((A, B), [[(A, B)]] * 3)
     assert fit.tiles()["remarks"].tolist() == ["robust", "robust"]
+    holding = fit._judged(fit.verdict.changed(factors_of_most=("2",)))
+    assert holding.tiles()["remarks"].tolist() == ["robust", ""]  # it holds, not in all chains
     fit = fit._judged(fit.verdict.changed(factors_differing=("2",)))
     assert fit.tiles()["remarks"].tolist() == ["robust", "chains differ"]
     assert trust.doubts(fit, fit.tiles(all=True)).endswith(

@@ -29,6 +29,7 @@ from bmfjax.posterior.trust import (
     ROBUST,
     chains_split,
     chains_with,
+    in_all_chains,
     remarks,
     remarks_of_chains,
 )
@@ -163,7 +164,7 @@ def feature_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
     kept[~empty] = select_tiles(probability[~empty], level)
     shares = found.there.mean(1)
     chains, differ = chains_with(shares), chains_split(shares)
-    robust = (probability >= 1 - level) & (chains == fit._num_chains) & (fit._num_chains > 1)
+    robust = (probability >= 1 - level) & in_all_chains(fit, chains)
     ones, observed = fit.data.tile_counts(usage, known)
     table = {
         "factor": np.arange(1, fit.rank + 1),

@@ -184,7 +184,7 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     kept[~empty] = select_tiles(trust.probability[~empty], level)
     shares = trust.found.of_chains
     chains, differ = chains_with(shares), chains_split(shares)
-    robust = (trust.probability >= 1 - level) & (chains == fit._num_chains) & (fit._num_chains > 1)
+    robust = (trust.probability >= 1 - level) & in_all_chains(fit, chains)
     ones, observed = fit.data.tile_counts(fit._usage_binary, fit._basis_binary)
     table = {
         "factor": np.arange(1, fit.rank + 1),
@@ -209,6 +209,12 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
         ],
     }
     return pd.DataFrame(table).set_index("factor")
+
+
+def in_all_chains(fit, chains) -> np.ndarray:
+    """Say which factors all of several chains have, in most draws and by the verdict, too."""
+    not_in_all = fit._is_named(fit.figures.factors_of_most)
+    return (chains == fit._num_chains) & (fit._num_chains > 1) & ~not_in_all
 
 
 def remarks_of_chains(fit, k: int, in_some: bool) -> dict:

@@ -34,6 +34,8 @@ FIRST_COLUMNS, MORE_COLUMNS = 15, 60
 FIRST_ROWS, MORE_ROWS = 12, 150
 #: Columns and labels in a heat map.
 MAX_BASIS_COLUMNS, MAX_LABELS = 60, 20
+#: Weights of red, green and blue in how bright a colour is (ITU-R BT.601).
+BRIGHTNESS = (0.299, 0.587, 0.114)
 
 
 class Bar(NamedTuple):
@@ -412,7 +414,8 @@ def _heat(axes, fit, values, names, shades, text):
         least = 0.005 if form == ".2f" else 0.005 * top
         for (i, k), value in np.ndenumerate(values):
             if abs(value) >= least:
-                colour = ON_DARK if abs(value) > 0.5 * top else ON_PALE
+                shade = heat.to_rgba(value)[:3]
+                colour = ON_DARK if np.dot(shade, BRIGHTNESS) < 0.5 else ON_PALE
                 axes.text(
                     k, i, f"{value:{form}}", ha="center", va="center", fontsize=7, color=colour
                 )

@@ -71,10 +71,12 @@ def draws(fit) -> Iterator[Fact]:
         yield Fact("Starts", f"{fit._num_chains}", "of chains that drew nothing")
         return
     steps = int(fit.figures.num_warmup)
+    searching = f" ({fit._search_steps:,} before them searched for starts)"
     yield Fact(
         "Draws",
         f"{fit._num_chains} x {int(fit.figures.num_draws):,}",
-        f"chains x draws after {steps:,} warm-up step{'s' * (steps != 1)}{_earlier(fit)}; "
+        f"chains x draws after {steps:,} warm-up step{'s' * (steps != 1)}"
+        f"{searching * (fit._search_steps > 0)}{_earlier(fit)}; "
         f"{kept} a chain are kept",
     )
 

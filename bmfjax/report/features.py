@@ -130,10 +130,10 @@ def found_by(fit, line) -> str:
 
 
 def _columns_concerned(line) -> str:
-    """Say how many columns a feature concerns, and of how many more it is not known."""
+    """Say how many columns a feature concerns, and how many more it rather does than not."""
     number, unknown = int(line["columns"]), int(line["unknown"])
     text = f"{number:,} column{'s' * (number != 1)}"
-    return f"{text}, and {unknown:,} on which the data say little" if unknown else text
+    return f"{text}, and perhaps {unknown:,} more" if unknown else text
 
 
 def _bar(fit, found, j: int, k: int, known: bool) -> Bar:

@@ -565,6 +565,14 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         """Which factors have these names in the verdict, (rank,) bool."""
         return np.isin(self._factor_titles, names or ())
 
+    @property
+    def _search_steps(self) -> int:
+        """Steps of a given warm-up that searched for starts; 0 where that is not known."""
+        asked, figures = self.settings.get("num_warmup"), self.figures
+        if not isinstance(asked, int) or figures.searches is None or self.held_out is not None:
+            return 0
+        return max(asked - figures.num_warmup, 0) if figures.planned_warmup is None else 0
+
     @of_draws
     def summary(self) -> pd.DataFrame:
         """Return one row a factor, known ones first, then the largest; figures in ``.attrs``.

@@ -130,12 +130,12 @@ class TilesMixin(RoundedMixin):
             (`bmfjax.diagnostics.density_bound`, with the ones outside of the other tiles for
             noise), which is no posterior probability; `chains`, how many have the tile in at least
             half of their draws; `remarks`, joined by commas: "robust" (a probability of at
-            least 1 - `fdr`, found by all chains and without other remarks), "empty", "redundant"
-            (other factors cover it), "low support" (`bound` is above `fdr`), "in some chains
-            only" (not in all, and the shares of two chains differ by at least one half), "in too
-            few draws" (the verdict says so: `chains` is less than two thirds of them), "chains
-            differ" (by the verdict it does not hold), "changes from draw to draw" (it is not
-            kept, and has no other remark). No lines where no tile is kept.
+            least 1 - `fdr`, found by all chains, by the verdict too, and without other remarks),
+            "empty", "redundant" (other factors cover it), "low support" (`bound` is above `fdr`),
+            "in some chains only" (not in all, and the shares of two chains differ by at least one
+            half), "in too few draws" (the verdict says so: `chains` is less than two thirds of
+            them), "chains differ" (by the verdict it does not hold), "changes from draw to draw"
+            (it is not kept, and has no other remark). No lines where no tile is kept.
 
             Printed, it has all columns.
 
