@@ -67,7 +67,8 @@ def test_new_rows_of_a_frame_are_found_by_name_in_any_order(named):
         (frame.rename(columns={first: "other"}), f"column {first!r} of the fitted matrix is not in "
          "the new rows, which have 'other' beside; give the same columns"),
         (frame.drop(columns=[first, second]), f"columns {first!r} and {second!r} of the fitted "
-         "matrix are not in the new rows; give the same"),
+         "matrix are not in the new rows; give the same columns, those of which nothing is known "
+         "with NaN"),
         (frame[[first]], f"columns {second!r}, {rest[0]!r}, {rest[1]!r} and {len(rest) - 2} more "
          "of the fitted matrix are not in"),
         (bmfjax.BinaryMatrix(frame.iloc[:, :0:-1]), f"column {first!r} of the fitted matrix is not "

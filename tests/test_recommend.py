@@ -171,6 +171,7 @@ def test_new_lines_are_rated_by_names(model):
     for wrong, message in (
         ({"Aliens": 1.0}, "item 'Aliens' is not among the columns of the fit; the closest is"),
         ({"ann": {"Heat": 1.0}, "Heat": 1.0}, "new mixes ratings and lines of ratings"),
+        ([{"Heat": 1.0}, {"Alien": 1.0}], "new is a list of mappings; give one mapping"),
         ({}, "or has none"),
     ):
         with pytest.raises(InputError, match=message):

@@ -1194,7 +1194,7 @@ def check_columns(fitted: Data, new: Data) -> None:
     """Refuse new rows whose columns are not those of the fitted matrix; `by_names` orders them."""
     are_named = fitted.has_column_names and new.has_column_names
     if are_named and (why := _lacking(fitted.column_names, new.column_names)):
-        raise InputError(f"{why}; give the same columns")
+        raise InputError(f"{why}; give the same columns, those of which nothing is known with NaN")
     hint = ", by column_names=fit.data.column_names" if isinstance(new, Ratings) else ""
     if new.num_columns != fitted.num_columns:
         raise InputError(

@@ -1054,6 +1054,11 @@ def _named_matrix(new, fit, side):
         return new
     if isinstance(new, Mapping):
         return _by_name(new, fit, side)
+    if isinstance(new, list) and any(isinstance(line, Mapping) for line in new):
+        raise InputError(
+            "new is a list of mappings; give one mapping, {new line: {name: rating}}, so that each "
+            "line has a name"
+        )
     new = in_columns_of(fit.data, new) if side == "rows" else new
     kind, fitted = BinaryMatrix if fit.link == "probit" else RealMatrix, fit.data
     make, (table, rows, columns, _) = functools.partial(kind, new), as_table(new)
