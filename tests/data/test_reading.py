@@ -763,11 +763,18 @@ def test_a_comma_that_may_be_of_thousands_is_asked_about(tmp_path):
         "a;b\n1,234;0,125\n2,345;-3,456\n",  # no thousands begin with a zero
         "name;a;b\nDoe, Ann;1,234;2,5\nLi, Bo;2,345;3,456\n",
         'u,i,value\nx,a,"1,234"\nx,b,"2,5"\ny,a,"2,345"\ny,b,"3,456"\n',
+        "age;a;b\n12,5-13;1,234;2,5\n13-14,5;2,345;<0,05\n",
+        "u;i;value\nx;a;1,234\nx;b;2,5\ny;a;2,345\ny;b;<0,05\n",
     ],
 )
 def test_commas_that_can_only_be_decimal_are_read(tmp_path, text):
-    data = load_real(written(tmp_path, text))
+    data = load_real(written(tmp_path, text), missing="<0,05")
     assert data.dense()[:, 0] == pytest.approx([1.234, 2.345]) and data.shape == (2, 2)
+
+
+def test_points_of_thousands_are_said_beside_names_with_commas(tmp_path):
+    path = written(tmp_path, "name;a;b\nDoe, Ann;1.234;2\nLi, Bo;5.678;3\n")
+    assert "; points of thousands;" in str(load_real(path, decimal=",").reading)
 
 
 def test_a_table_of_ratings_with_decimal_commas_is_no_list(tmp_path):

@@ -28,7 +28,8 @@ _COMMA = re.compile(r"[+-]?(\d{1,3}([. ']\d{3})+|\d+)?,\d+([eE][+-]?\d+)?")
 _POINTS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 _ONE_POINT = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
-_LETTER = re.compile(r"[^\W\d_]")
+#: What has a comma and may be a number, or a list of some.
+_FIGURES = re.compile(r"[+-]?[\d. ']*(,\d[\d. ']*)+([eE][+-]?\d+)?")
 
 
 def number(text, decimal: str = ".") -> float | None:
@@ -65,9 +66,10 @@ def is_value(text, comma: bool = False) -> bool:
 def decimal_of(texts: Iterable[str], asked: str, separator: str) -> str:
     """Return the decimal sign of some texts: "." or ",", or "thousands" for commas of these.
 
-    Commas in words, such as names of rows, say nothing. What may be either is refused.
+    Commas in other texts, such as names of rows or <0,05, say nothing. What may be either is
+    refused.
     """
-    commas = sorted(text for text in texts if "," in text and not _is_of_words(text))
+    commas = sorted(filter(_FIGURES.fullmatch, texts))
     thousands = bool(commas) and all(_THOUSANDS.fullmatch(text) for text in commas)
     if asked != "auto" or not commas:
         if asked == "auto" and separator == ";":
@@ -83,10 +85,6 @@ def decimal_of(texts: Iterable[str], asked: str, separator: str) -> str:
     if thousands:
         raise _unclear_sign("comma", commas[0], ",", ".")
     return ","
-
-
-def _is_of_words(text) -> bool:
-    return bool(_LETTER.search(text)) and not _COMMA.fullmatch(text)
 
 
 def _check_points(texts: Iterable[str]) -> None:

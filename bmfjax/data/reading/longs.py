@@ -215,10 +215,9 @@ def _layout_of_few(names, body, kind) -> str:
 
 
 def _column_of(name, texts) -> Column:
-    """Make a column, of numbers also where their decimal sign is a comma."""
+    """Make a column, whose numbers may have decimal commas."""
     found = Column.of_texts(name, texts)
-    by_comma = Column.of_texts(name, texts, decimal=",") if found.is_text else found
-    return by_comma if by_comma.is_numeric else found
+    return Column.of_texts(name, texts, decimal=",") if found.is_text else found
 
 
 def _is_of_table(asked: Asked) -> bool:
@@ -454,7 +453,7 @@ def read_lines(lines, layout, kind, asked: Asked) -> Found:
     used, decimal = [roles.row, roles.column, roles.value][: 2 + with_value], "."
     if with_value:
         texts = {row[roles.value] for row in head[1:] if len(row) > roles.value}
-        decimal = decimal_of(texts, asked.decimal, lines.separator)
+        decimal = decimal_of(texts.difference(asked.missing), asked.decimal, lines.separator)
     names, codes, at = [_Names() for _ in used], [array("q") for _ in used], array("q")
     for line, own in itertools.islice(lines, int(header), None):
         _check_fields(line, own, roles, lines.separator, kind)

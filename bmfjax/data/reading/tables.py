@@ -351,12 +351,11 @@ def table_of_lines(body, kind, asked: Asked, separator=",") -> Table:
     if width > 1 and (names is None or names[-1] == "") and not any(cells[-1]):
         cells.pop()  # a separator at the end of every line makes no column
         names = None if names is None else names[:-1]
-    commas = any("," in text for column in cells for text in column)
-    texts = {text for column in cells for text in column}
+    texts = {text for column in cells for text in column}.difference(asked.missing)
     # Where commas are decimal signs, points are of thousands, also of a text without commas.
     decimal = decimal_of(texts, asked.decimal, separator)
     notes = {",": ("decimal commas",), "thousands": ("commas of thousands",)}.get(decimal, ())
-    if decimal == "," and not commas:
+    if decimal == "," and not any("," in text and number(text, ",") is not None for text in texts):
         notes = ("points of thousands",) * any("." in text for text in texts)
     columns = [
         Column.of_texts("" if names is None else names[j], column, asked.missing, decimal)
