@@ -198,3 +198,5 @@ def test_new_rows_of_a_file_are_completed_by_name(named, tmp_path):
     np.testing.assert_array_equal(named.transform(lists[1:]), named.transform(ones[1:]))
     with pytest.raises(bmfjax.InputError, match="are not in the new rows, which have 'x', 'y' and"):
         named.transform([["x", "y"], ["z"]])
+    with pytest.raises(bmfjax.InputError, match="has 3 dimensions"):
+        named.transform([[names[:2], names[2:4]]])

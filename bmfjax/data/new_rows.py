@@ -42,8 +42,10 @@ def _are_items(source, fitted) -> bool:
         return False
     if not all(isinstance(row, list | tuple | set | frozenset) for row in source):
         return False
+    if not all(isinstance(item, str) for row in source for item in row):
+        return False
     items = {item for row in source for item in row}
-    if not items or not all(isinstance(item, str) for item in items):
+    if not items:
         return False
     are_values = any(is_value(item) or item.lower() in WORDS for item in items)
     is_ragged = len(set(map(len, source))) > 1
@@ -120,7 +122,7 @@ def _ratings_by_name(new: Ratings, names) -> Ratings:
         new.rows, at[new.columns], new.values,
         row_names=new.row_names if new.has_row_names else None,
         column_names=names, shape=(new.num_rows, len(names)),
-        row_labels=new.row_labels, name=new.name,
+        row_labels=new.row_labels, scale=new.scale, name=new.name,
     )  # fmt: skip
     found._reading = new.reading
     return found
