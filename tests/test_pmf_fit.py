@@ -358,6 +358,8 @@ def test_an_array_of_new_rows_has_the_names_and_the_scale_of_the_fit():
     assert fitted().given_new(values).data.shape == (5, COLUMNS)
     bits = dataclasses.replace(fitted(), data=bmfjax.BinaryMatrix(np.eye(ROWS, COLUMNS)))
     assert bits.given_new(np.eye(COLUMNS)).settings["rating_range"] == [0, 1]
+    of_ones = fitted().given_new(bmfjax.BinaryMatrix(np.eye(COLUMNS)))
+    assert of_ones._rating_range == fitted()._rating_range == data.range
     column = fitted().given_new(np.full((ROWS, 1), 3.0), "columns")
     assert column.data.row_names == data.row_names
     scaled = dataclasses.replace(fitted(), settings=fitted().settings | {"scale": [1, 5]})

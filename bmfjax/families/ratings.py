@@ -250,10 +250,10 @@ class RatingsFit(NumbersFit):
     @property
     def _rating_range(self) -> tuple[float, float]:
         """Lowest and highest rating: of the scale, or of what was fitted, also after new lines."""
-        if self.link == "probit" or isinstance(self.data, BinaryMatrix):
+        if self.link == "probit":
             return 0.0, 1.0
         kept = (self.settings.get(name) for name in ("scale", "rating_range", "stars"))
-        known = next(filter(None, kept), None) or self.data.range
+        known = next(filter(None, kept), None) or _range_of(self.data)
         return float(known[0]), float(known[-1])
 
     def _product_draws(self, rows, columns):
@@ -484,8 +484,8 @@ class RatingsFit(NumbersFit):
         ----------
         new : Ratings, RealMatrix, BinaryMatrix, array or mapping
             For "rows" with the columns of the fitted data, as for `transform`; for "columns" with
-            its rows, in the same order. Or by name: the ratings of
-            one new line, as ``{"Heat": 5, "Alien": 2}``, or of several, as
+            its rows, in the same order. Or by name: the ratings of one new line, as
+            ``{"Heat": 5, "Alien": 2}``, or of several, as
             ``{"ann": {"Heat": 5}, "bob": {"Alien": 4}}``. Lines without any rating follow their
             prior.
             Where the fit has attributes it may be None: new lines without any rating, which are
@@ -1054,7 +1054,7 @@ def _named_matrix(new, fit, side):
         return new
     if isinstance(new, Mapping):
         return _by_name(new, fit, side)
-    if isinstance(new, list) and any(isinstance(line, Mapping) for line in new):
+    if isinstance(new, list | tuple) and any(isinstance(line, Mapping) for line in new):
         raise InputError(
             "new is a list of mappings; give one mapping, {new line: {name: rating}}, so that each "
             "line has a name"
@@ -1110,10 +1110,14 @@ def _anchors_of_new(anchors, new, side):
     return anchors if anchors is None or side == "rows" else anchors.unknown(new.num_columns)
 
 
+def _range_of(data):
+    return (0.0, 1.0) if isinstance(data, BinaryMatrix) else data.range
+
+
 def _check_scale(scale, new):
     if scale is None or new.num_missing == new.num_rows * new.num_columns:
         return
-    low, high = (0.0, 1.0) if isinstance(new, BinaryMatrix) else new.range
+    low, high = _range_of(new)
     if low < scale[0] or high > scale[1]:
         raise InputError(
             f"new ratings are from {low:g} to {high:g}, outside of the scale that was fitted, "
