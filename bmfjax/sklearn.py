@@ -202,12 +202,11 @@ class _Factorisation(TransformerMixin, BaseEstimator):
         return RealMatrix(values, **self._names(X))
 
     def _names(self, X) -> dict:
-        """Return the names of samples and features; those of samples that stand twice name none."""
-        index = X.index if isinstance(X, pd.DataFrame) and X.index.is_unique else None
-        return {
-            "row_names": None if index is None else names_of_index(index),
-            "column_names": getattr(self, "feature_names_in_", None),
-        }
+        """Return the names of samples, where each has one of its own, and of features."""
+        names = names_of_index(X.index) if isinstance(X, pd.DataFrame) else None
+        if names is not None and (pd.isna(names).any() or len({*map(str, names)}) < len(names)):
+            names = None
+        return {"row_names": names, "column_names": getattr(self, "feature_names_in_", None)}
 
 
 class _Components(ClassNamePrefixFeaturesOutMixin, _Factorisation):

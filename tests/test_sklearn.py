@@ -159,7 +159,10 @@ def test_missing_values_stay_missing_at_any_threshold(monkeypatch, form, thresho
     assert np.isfinite(bmf.transform(given)).all()
 
 
-@pytest.mark.parametrize(("index", "named"), [("ab", "ab"), ("aa", None), ([0, 1], None)])
+@pytest.mark.parametrize(
+    ("index", "named"),
+    [("ab", "ab"), ("aa", None), ([0, 1], None), ([1, "1"], None), (["a", None], None)],
+)
 def test_samples_keep_their_names_where_each_has_one(monkeypatch, index, named):
     monkeypatch.setattr(bmfjax.sklearn, "fit", stand_in)
     data = BooleanMF().fit(pd.DataFrame(np.eye(2), index=list(index))).fit_.data
