@@ -1413,7 +1413,7 @@ def _sampled(result) -> str:
     if result.verdict.is_of_starts:
         return f"{chains} start{'s' * (chains > 1)}, and no draws"
     kept, drawn, steps = figures.thinning, figures.num_draws, figures.num_warmup
-    searching = f", {result._search_steps:,} before them searched for starts"
+    searching = f" ({result._search_steps:,} before them searched for starts)"
     return (
         f"{chains} chain{'s' * (chains > 1)} of {drawn:,} draw{'s' * (drawn != 1)} after "
         f"{steps:,} step{'s' * (steps != 1)} of warm-up{searching * (result._search_steps > 0)}"

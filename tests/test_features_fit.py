@@ -175,7 +175,7 @@ def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
         assert f"Found by {number} of 2 searches." in text
     searched = fitted.settings["num_warmup"] - fitted.figures.num_warmup
     assert searched > 0 and f"({searched:,} before them searched for starts)" in text
-    assert f", {searched:,} before them searched for starts" in cli._sampled(fitted)
+    assert f" ({searched:,} before them searched for starts)" in cli._sampled(fitted)
     assert " without them)<" in text and "without them); odds" not in text
     # What the first line counts are the columns that are not grey, shown at once or on a click.
     card = feature_card(fitted, summary_with_trust(fitted).loc[1], 0)

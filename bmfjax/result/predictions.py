@@ -227,9 +227,9 @@ class PredictionsMixin:
         ----------
         new_rows : BinaryMatrix, array, path, or what the model was fitted to
             As for `BinaryMatrix`, or a file of the kind that was fitted. Columns that have names
-            are found by them, in any order, and those that the fit has not are left out (of ratings
-            refused). Columns without names are the same in the same order. Rows of ones and zeros
-            may be lists of names, which are those of the ones. Missing entries are left out.
+            are found by name, in any order, and those that the fit has not are left out (ratings
+            of them are refused). Columns without names are the same in the same order. Each row of
+            ones and zeros may be a list of the names of its ones. Missing entries are left out.
         kind : {"mean", "sd"}
             "sd" returns the posterior standard deviation. The mean m of the Boolean models and
             "features" is the probability that a row has the factor, and their standard deviation
