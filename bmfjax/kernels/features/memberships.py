@@ -147,7 +147,7 @@ def state_likelihood(rest, signs):
 
     That is (columns,), added to the log odds `rest` (columns, rows).
     """
-    (columns, rows), kind = rest.shape, rest.dtype
+    columns, rows = rest.shape
     number = -(-columns // TOGETHER)
     together = 2 * -(-columns // (2 * number))
     beyond = together * number - columns
@@ -164,6 +164,7 @@ def state_likelihood(rest, signs):
         odds = [own * jnp.where(one, down, up) for own, one, up, down in cells]
         terms = log_product([jnp.minimum(x, MOST) + 1.0 for x in odds])
         # A product of matrices: a sum over columns would take all above out of vector instructions.
-        return -(jnp.ones(number, kind) @ terms)
+        # Its ones are each chain's own: those of all chains would have the terms transposed.
+        return -((1.0 + 0.0 * raised[:1, :, 0]) @ terms)[0]
 
     return likelihood

@@ -1,8 +1,7 @@
 r"""The logarithm of a product of many numbers that would leave the range of a float.
 
 A float is :math:`m 2^e` with :math:`1 \le m < 2`. Exponents are added as integers, what is left is
-multiplied, and one logarithm is taken of that product. The sum of the logarithms of all numbers is
-the same, takes several times as long, and in float32 has the larger rounding error.
+multiplied, and one logarithm is taken of that product.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def log_product(factors: list[jax.Array]) -> jax.Array:
     r"""Return the logarithm of the product of an even number of arrays, at most `TOGETHER`.
 
     Their numbers are at least :math:`2^{-61}` and at most :math:`2^{61}`, so that two have a
-    product. NaN is taken for a number.
+    product. NaN counts as some number: who may have it looks for it elsewhere.
 
     Examples
     --------
