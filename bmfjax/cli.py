@@ -1314,8 +1314,7 @@ def _tell(result, output) -> None:
     found = result._rank_probabilities is not None
     # The number that was found stands below, and beside it which factors the table has.
     rank = "number of factors found" if found else rank_given(result.figures, result.rank)
-    # Where chains began there may be no factor yet, which says nothing of the data.
-    if not result.verdict.is_of_starts or (result.figures.factors_empty or 0) < result.rank:
+    if not result.verdict.is_of_starts:  # where chains began says nothing of the data
         _print_table(table, f"{what}: {result.model} model, {rank}")
     if _has_modes(result):
         _tell_modes(result.modes)
