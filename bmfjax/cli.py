@@ -1668,7 +1668,9 @@ def _recommend(options) -> int:
         level=options.level,
     )  # fmt: skip
     if options.output is None:
-        _print_table(table, f"For {', '.join(options.user or ['all'])}, by {options.by}")
+        liked = "a one" if fit.model == "probit" else f"at least {table.attrs['least']:g}"
+        title = f"For {', '.join(options.user or ['all'])}, by {options.by}"
+        _print_table(table, f"{title}; p liked: probability of {liked}")
         return 0
     write_table(table, options.output, options.overwrite)
     _say(f"{options.output}: {len(table):,} lines")

@@ -5,6 +5,7 @@ import functools
 from unittest import mock
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import log_ndtr
 
@@ -362,6 +363,11 @@ def test_an_array_of_new_rows_has_the_names_and_the_scale_of_the_fit():
     assert of_ones._rating_range == fitted()._rating_range == data.range
     column = fitted().given_new(np.full((ROWS, 1), 3.0), "columns")
     assert column.data.row_names == data.row_names
+    items = [f"item {n}" for n in range(COLUMNS)]
+    named = dataclasses.replace(fitted(), data=data.renamed(column_names=items))
+    lines = pd.DataFrame({"user": ["x", "y"], "item": items[1::-1], "stars": [4, 3]})
+    long = named.given_new(lines).data
+    assert long.row_names == ("x", "y") and long.columns.tolist() == [1, 0]
     scaled = dataclasses.replace(fitted(), settings=fitted().settings | {"scale": [1, 5]})
     with pytest.raises(InputError, match="from 3 to 6, outside of the scale that was fitted, 1 to"):
         scaled.given_new(np.where(np.arange(COLUMNS) == 2, 6.0, 3.0)[None])

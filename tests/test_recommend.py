@@ -240,7 +240,8 @@ def test_the_command_writes_what_the_fit_recommends(tmp_path, capsys):
     assert main([*words, *more, "--overwrite"]) == 0
     capsys.readouterr()
     assert main(words) == main([*words[:2], "-k", "1"]) == 0
-    assert "Alien" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Alien" in said and "p liked: probability of at least 4" in said  # of 1 to 5
     assert main([*words[:2], "--user", "usr 3"]) == 2
     said = capsys.readouterr().err
     assert "the closest are 'user 3'" in said and said.count("\n") == 1

@@ -303,7 +303,8 @@ def _numbers(table):
         return np.array(table, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(
-            "values are not all numbers; give a table of numbers, NaN where one is missing"
+            "values are not all numbers; give a table of numbers, NaN where one is missing (a list "
+            "of row, column and rating as bmfjax.Ratings.from_frame makes it)"
         ) from None
 
 

@@ -391,9 +391,9 @@ class RatingsFit(NumbersFit):
         -------
         pandas.DataFrame
             `user`, `item`; `mean`, `sd`, `lower` and `upper` of the expected rating (of "probit"
-            the probability of a one); `p_liked`. A user who has rated all has no line. All
-            draws tell them; where there are many items, 64 draws choose those that are looked at,
-            ten more than twice `k`.
+            the probability of a one); `p_liked`, that of a rating of at least
+            ``.attrs["least"]``. A user who has rated all has no line. All draws tell them; where
+            there are many items, 64 draws choose those that are looked at, ten more than twice `k`.
 
         Raises
         ------
@@ -482,7 +482,7 @@ class RatingsFit(NumbersFit):
 
         Parameters
         ----------
-        new : Ratings, RealMatrix, BinaryMatrix, array or mapping
+        new : Ratings, RealMatrix, BinaryMatrix, array, data frame or mapping
             For "rows" with the columns of the fitted data, as for `transform`; for "columns" with
             its rows, in the same order. Or by name: the ratings of one new line, as
             ``{"Heat": 5, "Alien": 2}``, or of several, as
@@ -1054,6 +1054,8 @@ def _named_matrix(new, fit, side):
         return new
     if isinstance(new, Mapping):
         return _by_name(new, fit, side)
+    if fit.link != "probit" and is_frame(new) and holds_lines(new):
+        return Ratings.from_frame(new)
     if isinstance(new, list | tuple) and any(isinstance(line, Mapping) for line in new):
         raise InputError(
             "new is a list of mappings; give one mapping, {new line: {name: rating}}, so that each "

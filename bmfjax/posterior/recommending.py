@@ -49,11 +49,11 @@ def recommendations(
     with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as pool:
         parts = list(pool.map(lambda few: _best(fit, users[few], asked), some))
     found = {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
-    if not len(found["user"]):
-        return pd.DataFrame(columns=COLUMNS)
     for name, names in (("user", fit.data.row_names), ("item", fit.data.column_names)):
         found[name] = np.array(names, object)[found[name]]
-    return pd.DataFrame(found)
+    table = pd.DataFrame(found) if len(found["user"]) else pd.DataFrame(columns=COLUMNS)
+    table.attrs["least"] = asked.least
+    return table
 
 
 class _Asked(NamedTuple):
