@@ -60,6 +60,7 @@ def test_more_factors_of_the_truth_predict_better(found):
     assert (table["doubtful"] == 0).all()
     assert table["partners"].isna().tolist() == [True, False] and table["partners"].iloc[1] == 2
     assert found.printed.loc["partners"].tolist() == ["-", "2"]
+    assert "remarks" not in found.printed.index and found.table["remarks"].tolist() == ["", ""]
     assert "log_evidence" not in table
 
 
@@ -171,6 +172,7 @@ def test_the_sentence_speaks_of_chains_that_do_not_agree_and_of_evidence():
     found = compare(fits)
     sentence = found.sentence
     assert "but predictions of fit 2 do not hold" in sentence
+    assert found.printed.loc["remarks", "fit 2"] == "predictions do not hold"
     assert [str(fit.verdict.status) for fit in fits] == found.table["status"].tolist()
     assert "higher by 10.0, with a standard error of 0.4" in sentence
 
@@ -180,6 +182,8 @@ def test_a_score_that_is_doubtful_is_not_sure(found):
     assert sentence.startswith("three seems to predict left-out entries better than two")
     assert "up to 30% of the scores of three are doubtful: to be sure" in sentence
     assert "check=0.1, --check 0.1" in sentence
+    both = "scores doubtful; predictions do not hold"
+    assert fits._remarks([0.0, np.nan, 0.3], [True, False, False]) == ["", both[17:], both]
 
 
 def test_entries_are_drawn_once_for_all_fits():

@@ -53,7 +53,8 @@ class Comparison:
         One row a fit: `model`, `sampler`, `rank`, `seed`; `log_score`: log predictive density of
         all observed entries, each left out in turn; `difference` to the best fit, and its
         standard error `se`; `doubtful`: the share of entries whose score the draws say too
-        little of; `log_evidence` and `log_evidence_error` where a fit has them; `partners`: factors
+        little of; `remarks`: what the sentence says against the score, in words, empty where
+        nothing; `log_evidence` and `log_evidence_error` where a fit has them; `partners`: factors
         that have one in the first fit, NA for that itself; `rhat`: the largest of the log joint
         density, of scalars and of 99 % of the entries, whether or not the verdict asks it of them;
         `status` of the verdict, in a word, and `verdict`, its text.
@@ -89,6 +90,8 @@ class Comparison:
             shown[name] = [
                 "-" if pd.isna(value) else f"{value:z,{DIGITS[name]}}" for value in shown[name]
             ]
+        if not shown["remarks"].any():
+            shown = shown.drop(columns="remarks")
         shown["partners"] = ["-" if pd.isna(value) else value for value in shown["partners"]]
         return shown.astype(str).T.rename_axis(index="figure", columns=None)
 
@@ -186,8 +189,10 @@ def compare(
         for fit, one in zip(fits, found, strict=True)
     ]
     factors = _factors(fits, names)
+    predicts = [fit.verdict.holds("predictions") for fit in fits]
     table = _table(fits, names, scores, observed, doubtful, factors)
-    best, sentence = _sentence(table, [fit.verdict.holds("predictions") for fit in fits])
+    table.insert(table.columns.get_loc("doubtful") + 1, "remarks", _remarks(doubtful, predicts))
+    best, sentence = _sentence(table, predicts)
     return Comparison(table, factors, best, sentence)
 
 
@@ -253,6 +258,16 @@ def _table(fits, names, scores, observed, doubtful, factors) -> pd.DataFrame:
         }
     )
     return table.set_index("fit")
+
+
+def _remarks(doubtful, predicts) -> list[str]:
+    """Return what is to be said of the score of each fit, as `_sentence` says it of all."""
+    return [
+        "; ".join(
+            ["scores doubtful"] * (share > MANY_DOUBTFUL) + ["predictions do not hold"] * (not hold)
+        )
+        for share, hold in zip(doubtful, predicts, strict=True)
+    ]
 
 
 def _evidence(fits) -> dict:
