@@ -133,6 +133,7 @@ def test_states_without_a_position_start_anew(first):
     [
         ({"check": 0.6}, r"check is 0\.6; give the share of the entries that is hidden"),
         ({"check": 0}, r"check is 0; give a positive"),
+        ({"check": True}, "check is True; give the share of the entries that is hidden"),
         ({"check": 0.1, "chain_numbers": (1,)}, r"chains \(--chain\) names some of them"),
     ],
 )

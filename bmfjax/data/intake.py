@@ -166,9 +166,13 @@ def _dense_values(values):
     try:
         table = np.asarray(values)
     except ValueError as err:
-        raise InputError(
-            "the rows of values have different lengths; give every row the same number of entries"
-        ) from err
+        cure = "give every row the same number of entries"
+        if any(isinstance(row, list | tuple) and row and isinstance(row[0], str) for row in values):
+            cure = (
+                "of lists of items make pairs, by BinaryMatrix.from_frame(pandas.Series(lists)"
+                ".explode().dropna().reset_index(), layout='pairs')"
+            )
+        raise InputError(f"the rows of values have different lengths; {cure}") from err
     if table.ndim == 0 and table.dtype.kind == "O":
         raise TypeError(f"values is a {type(values).__name__}, not a matrix")
     check_matrix(table)

@@ -162,7 +162,7 @@ class Problem:
         """Refuse what a run cannot end by."""
         checks.one_of("until", self.until, UNTIL)
         if self.check is not None:
-            if checks.positive("check", self.check) > MOST_HIDDEN:
+            if self.check is True or checks.positive("check", self.check) > MOST_HIDDEN:
                 raise InputError(
                     f"check is {self.check}; give the share of the entries that is hidden, such as "
                     f"0.1 and at most {MOST_HIDDEN}"

@@ -266,8 +266,8 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
 
     @property
     def _doubts(self) -> str:
-        # The verdict says enough about starts.
-        return "" if self.verdict.is_of_starts else self.doubts
+        # The verdict says enough where the draws are none of the posterior.
+        return "" if self.verdict.undrawn else self.doubts
 
     def _table(self):
         usage, basis = self._usage_binary, self._basis_binary

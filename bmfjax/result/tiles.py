@@ -186,8 +186,8 @@ class TilesMixin(RoundedMixin):
 
     @property
     def _doubts(self) -> str:
-        # The verdict says enough about starts.
-        return "" if self.verdict.is_of_starts else self.doubts
+        # The verdict says enough where the draws are none of the posterior.
+        return "" if self.verdict.undrawn else self.doubts
 
     @property
     def _present(self) -> np.ndarray:

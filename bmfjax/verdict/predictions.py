@@ -240,7 +240,7 @@ def apart(figures: Figures, bounds: Bounds = WIDE) -> str:
     if figures.get("chains_apart") > bounds.apart:
         return f"chains differ by {figures.chains_apart:.2f}"
     if figures.get("mc_error") > bounds.error:
-        return f"to within {_error(figures)} only"
+        return f"to within {_upwards(figures.mc_error)} only"
     if figures.chains_apart is None and not mixed(figures, ["product"], bounds):
         return slowest(figures, ["product"], bounds)
     return slowest(figures, _scalars(figures), bounds)
@@ -251,10 +251,10 @@ def short_predictions(figures: Figures, bounds: Bounds) -> list[str]:
 
     Examples
     --------
-    >>> known = dict(num_chains=4, chains_apart=0.08, mc_error=0.056)
+    >>> known = dict(num_chains=4, chains_apart=0.053, mc_error=0.056)
     >>> for said in short_predictions(Figures(**known), TIGHT):
     ...     print(said)
-    chains whose predictions differ by 0.08, where 0.05 is asked
+    chains whose predictions differ by 0.06, where 0.05 is asked
     predictions with a Monte Carlo error of 0.06, where 0.05 is asked
     """
     if why := unfinished(figures):
@@ -263,20 +263,20 @@ def short_predictions(figures: Figures, bounds: Bounds) -> list[str]:
     if figures.chains_apart is None:
         names = ["product", *names]
     elif figures.chains_apart > bounds.apart:
-        by = f"{figures.chains_apart:.2f}, where {bounds.apart:g} is asked"
+        by = f"{_upwards(figures.chains_apart)}, where {bounds.apart:g} is asked"
         found = [f"chains whose predictions differ by {by}"]
     if figures.chains_apart is not None and figures.get("mc_error") > bounds.error:
         # Not "to within", which counts also what chains that differ move the mean by.
         found.append(
-            f"predictions with a Monte Carlo error of {_error(figures)}, where {bounds.error:g} is "
-            "asked"
+            f"predictions with a Monte Carlo error of {_upwards(figures.mc_error)}, where "
+            f"{bounds.error:g} is asked"
         )
     return found + short_scalars(figures, names, bounds)
 
 
-def _error(figures: Figures) -> str:
-    # Upwards: what is just too much should not read like what is asked for.
-    return f"{math.ceil(round(100 * figures.mc_error, 6)) / 100:.2f}"
+def _upwards(figure: float) -> str:
+    # What is just too much should not read like what is asked for.
+    return f"{math.ceil(round(100 * figure, 6)) / 100:.2f}"
 
 
 def _in_brackets(parts) -> str:

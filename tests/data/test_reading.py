@@ -652,6 +652,11 @@ def test_pairs_of_numbers_are_asked_about(tmp_path):
         assert load(path, layout="pairs").num_ones == len(known)
     with pytest.raises(InputError, match=said):
         BinaryMatrix.from_frame(pd.read_csv(path))
+    bought = "c0,beer,1,2024-01-02\nc0,dip,3,2024-01-02\nc1,beer,1,2024-01-02\n"
+    path = written(tmp_path, "customer,product,quantity,date\n" + bought)
+    with pytest.raises(InputError, match=r"'c0' twice.*; if its lines .*; else make the row names"):
+        load(path)
+    assert load(path, layout="pairs", header=True).num_ones == 3
     # What has two or three fields, and can be no list of pairs, is not said to be one.
     for text in ("a,b\n" + "0.5,1.5\n2.5,3.5\n4.5,5.5\n" * 3, "1,0\n0,1\n1,7\n" * 5):
         with pytest.raises(InputError) as refused:

@@ -83,7 +83,11 @@ def test_values_beside_0_and_1_are_refused_from_objects_too(value):
         ((np.zeros(3),), "values is one-dimensional; give a matrix"),
         ((np.zeros((2, 2, 2)),), "values has 3 dimensions, and not two; give a matrix"),
         ((1,), "0 dimensions"),
-        (([[0, 1], [1]],), "different lengths"),
+        (([[0, 1], [1]],), "different lengths; give every row the same"),
+        (
+            ([["milk"], ["beer", "dip"]],),
+            r"explode\(\)\.dropna\(\)\.reset_index\(\), layout='pairs'",
+        ),
         ((np.zeros((2, 2), complex),), "dtype complex128"),
         ((np.zeros((2, 2), "datetime64[s]"),), "dtype datetime64"),
         (([[0.3, -1.2]],), r"value 0\.3 at .*; fit real numbers by model='pmf', or model='nmf'"),

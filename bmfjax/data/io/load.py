@@ -316,8 +316,9 @@ def _file(source, or_name=False):
     """Return the path of a file that exists."""
     if not isinstance(source, str | os.PathLike):
         raise TypeError(
-            f"source is a {type(source).__name__}; give {'a name or ' if or_name else ''}a path, "
-            "or make a matrix of an array"
+            f"source is a {type(source).__name__}; give {'a name or ' if or_name else ''}a path. "
+            "bmfjax.fit takes arrays and data frames as they are, and of a data frame from_frame "
+            "of BinaryMatrix, RealMatrix or Ratings takes the options"
         )
     path = Path(source)
     if path.is_dir() and path.suffix.lower() not in FOLDERS:

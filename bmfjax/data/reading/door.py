@@ -127,7 +127,7 @@ def _saying_pairs(head, kind, asked):
         if not longs.may_be_pairs(head, kind, asked):
             raise
         what, _, ask = str(err).partition("; ")
-        raise InputError(f"{what}; {longs.SAY_PAIRS}; else {ask}") from err
+        raise InputError(f"{what}; {tables.SAY_PAIRS}; else {ask}") from err
 
 
 def _layout_of_frame(head, kind, asked) -> str:

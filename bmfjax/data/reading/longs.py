@@ -59,7 +59,6 @@ LONG = 6
 _OF_TABLES = frozenset(
     ["columns", "ignore", "label_column", "one_hot", "binarize", "one", "zero", "row_names"]
 )
-SAY_PAIRS = "if its lines are pairs of row and column, say layout='pairs' (--layout pairs)"
 SAY = "layout='triples' or layout='table' (--layout on the command line)"
 _SAY_TABLE = "layout='table' (--layout table) if lines are rows of a table"
 

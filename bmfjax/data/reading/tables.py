@@ -49,6 +49,7 @@ NAMES_OF_ROWS = ID_NAMES.union(
 _NO_IDS = frozenset(
     ["acid", "lipid", "solid", "fluid", "liquid", "humid", "void", "paid", "bid", "grid", "valid"]
 )
+SAY_PAIRS = "if its lines are pairs of row and column, say layout='pairs' (--layout pairs)"
 #: Words in the names of times.
 TIME_WORDS = frozenset(["time", "timestamp", "date", "datetime", "year"])
 #: Numbers with something about them, such as <0.05 and 12%, which are no names.
@@ -518,9 +519,11 @@ def roles_of(table: Table, kind, asked: Asked) -> Parts:
         own, rest = rest[0], rest[1:]
         held = table.twice(own) if asked.row_names == "auto" and not own.gone.any() else ""
         if held:
+            # The reader of pairs says it where there are fewer columns.
+            pairs = f"{SAY_PAIRS}; else " * (kind == BINARY and len(rest) > 2)
             raise InputError(
-                f"the first column names the rows, and holds {held}; make the row names distinct, "
-                "or say row_names=False (--no-row-names)"
+                f"the first column names the rows, and holds {held}; {pairs}make the row names "
+                "distinct, or say row_names=False (--no-row-names)"
             )
     source = "" if own is None else f"{own.name!r}" if own.name else "the first column"
     return Parts(rest, None if own is None else own.all_texts(), source, labels, tuple(out))
