@@ -1400,7 +1400,8 @@ def _kept_back(drew: bool = True) -> str:
             f"{f'ending {what}' if what in before[-1:] else what} {s:.0f} s"
             for what, s in spent.items()
         ]
-        after = f"and the command ended {minutes(over)} after the limit: {', '.join(parts)}"
+        after = f"and the command ended {minutes(over)} after the limit"
+        after += f": {', '.join(parts)}" * bool(parts)
     return f" ({said} at {minutes(ended)}, {after})"
 
 

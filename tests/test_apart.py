@@ -222,7 +222,7 @@ def test_chains_of_another_fit_do_not_mix(tmp_path):
         request.write_text(text)
         with pytest.raises(InputError, match=r"request\.json is damaged, or no fit wrote it"):
             bmfjax.merge(tmp_path)
-    with pytest.raises(InputError, match="holds no chains that ran apart"):
+    with pytest.raises(InputError, match="elsewhere does not exist"):
         bmfjax.merge(tmp_path / "elsewhere")
 
 

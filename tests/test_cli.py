@@ -440,7 +440,10 @@ def test_a_command_says_when_it_stopped_and_what_is_kept_for_the_report():
         assert _kept_back() == ""
         clock.ended = 31.7, 8.2
         said = _kept_back()
-    assert said == " (sampling ended at 0:31, and 8 s were kept for the report)"
+        assert said == " (sampling ended at 0:31, and 8 s were kept for the report)"
+        progress.say("loading")
+        clock.limit = clock.spent - 40.0  # and nothing was done after the end
+        assert _kept_back().endswith(", and the command ended 0:40 after the limit)")
 
 
 @pytest.mark.parametrize("drew", [True, False])

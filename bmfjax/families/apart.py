@@ -314,6 +314,8 @@ def _read_json(top) -> dict:
                 raise DamagedFile(top / REQUEST)
             return about
     except DamagedFile as error:
+        if not top.parent.exists():
+            raise InputError(f"{top.parent} does not exist; check the path") from None
         if error.is_missing:
             raise InputError(
                 f"{top.parent} holds no chains that ran apart; give the folder of bmfjax fit "
