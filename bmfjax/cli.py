@@ -1314,8 +1314,11 @@ def _tell(result, output) -> None:
     found = result._rank_probabilities is not None
     # The number that was found stands below, and beside it which factors the table has.
     rank = "number of factors found" if found else rank_given(result.figures, result.rank)
-    if not result.verdict.is_of_starts:  # where chains began says nothing of the data
-        _print_table(table, f"{what}: {result.model} model, {rank}")
+    title = f"{what}: {result.model} model, {rank}"
+    if not result.verdict.is_of_starts:
+        _print_table(table, title)
+    elif not found:  # where chains began says nothing of the data
+        _say(title)
     if _has_modes(result):
         _tell_modes(result.modes)
     _say(str(result.verdict))
@@ -1669,7 +1672,7 @@ def _recommend(options) -> int:
         level=options.level,
     )  # fmt: skip
     if options.output is None:
-        liked = "a one" if fit.model == "probit" else f"at least {table.attrs['least']:g}"
+        liked = "a one" if fit.link == "probit" else f"at least {table.attrs['least']:g}"
         title = f"For {', '.join(options.user or ['all'])}, by {options.by}"
         _print_table(table, f"{title}; p liked: probability of {liked}")
         return 0

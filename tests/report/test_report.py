@@ -361,7 +361,7 @@ def test_a_number_of_factors_that_nobody_gave_is_said_to_be_by_default(
     assert f"model, {line[0].lower()}{line[1:]}" in capsys.readouterr().out
     cut = told.verdict.changed(num_warmup=0, planned_warmup=300)
     cli._tell(dataclasses.replace(told, verdict=cut), tmp_path)
-    assert line.lower() not in capsys.readouterr().out.lower()  # no table of starts
+    assert "agreement" not in capsys.readouterr().out  # no table of starts
     assert number.rank_line(fit) == "Rank 2" and page._about(fit, "rank") == ""
     assert [page._mark(part) for part in fit.verdict.parts][2] == "holds"
 
